@@ -6,7 +6,7 @@ JSON is text that the codec made and checked; times are microseconds since the e
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, SmallInteger, String, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, SmallInteger, String, Table, Text, text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
@@ -15,6 +15,10 @@ NAME = 255
 
 HANDLER = 500
 """Longest handler name in characters; not indexed."""
+
+
+CLAIMABLE = "phase IN ('ready', 'suspect')"
+"""What the claim's index covers. A query repeats it word for word: SQLite uses a partial index only then."""
 
 
 def _name(length: int = NAME) -> TypeEngine[str]:
@@ -46,8 +50,6 @@ class Tables:
 
     def _index(self, name: str, *columns: str, where: str | None = None, unique: bool = False) -> Index:
         """An index; `where` narrows it where the database has partial indexes (MySQL has none and keeps it whole)."""
-        from sqlalchemy import text
-
         condition = text(where) if where else None
         return Index(
             f"ix_{self.prefix}{name}", *columns, unique=unique, postgresql_where=condition, sqlite_where=condition
@@ -102,7 +104,7 @@ class Tables:
     def _jobs(self) -> Table:
         """Open work, finished plain jobs and buried jobs. A step's job is deleted when it completes: its history row stays.
 
-        `rank` is 3 − priority, so that every index is read upwards. `wake_us` is when somebody must look at the row although
+        `priority_rank` is 3 − priority, so that every index is read upwards. `wake_us` is when somebody must look at the row although
         nobody claims it: the due time of a delayed job, the end of the lease of a leased one; else NULL.
         """
         return self._table(
@@ -111,7 +113,7 @@ class Tables:
             Column("role", String(16), nullable=False),
             Column("phase", String(16), nullable=False),
             Column("queue", _name(), nullable=False),
-            Column("rank", SmallInteger, nullable=False),
+            Column("priority_rank", SmallInteger, nullable=False),
             Column("due_us", BigInteger, nullable=False),
             Column("wake_us", BigInteger, nullable=True),
             Column("handler", String(HANDLER), nullable=False),
@@ -134,10 +136,8 @@ class Tables:
             Column("created_us", BigInteger, nullable=False),
             Column("started_us", BigInteger, nullable=True),
             Column("completed_us", BigInteger, nullable=True),
-            # the claim: the first `limit` ready rows of a queue, in claim order
-            self._index("jobs_ready", "phase", "queue", "rank", "due_us", "id", where="phase = 'ready'"),
-            # the claim of a process that holds nothing else
-            self._index("jobs_suspect", "queue", "rank", "id", where="phase = 'suspect'"),
+            # the claim: the first `limit` ready rows of a queue, in claim order; and the suspects' own
+            self._index("jobs_ready", "phase", "queue", "priority_rank", "due_us", "id", where=CLAIMABLE),
             # promotion of what is due, recovery of leases that have ended
             self._index("jobs_wake", "wake_us", where="wake_us IS NOT NULL"),
             # what a run still has open: cancel, failure, list_jobs(workflow_id=…)
