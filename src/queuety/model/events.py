@@ -1,0 +1,92 @@
+"""What happens to a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from queuety.model.runs import Job
+from queuety.model.words import ErrorKind, State
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInfo:
+    """What went wrong in an attempt, already made safe to store: valid text of bounded length, whatever was raised."""
+
+    message: str
+    type_name: str
+    traceback: str | None = None
+    kind: ErrorKind = ErrorKind.STEP_FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When and by whom an attempt was run. `owner` names the process's incarnation, for display only."""
+
+    started_us: int
+    finished_us: int
+    owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """A handler returned. `output` is checked JSON; its `_` keys are control values."""
+
+    job: Job
+    output: State
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt failed. `is_final`: no further attempt, whatever is left. `retry_after_us` is the handler's own wish.
+
+    `jitter` is a random number in 0 … 1, drawn outside the engine.
+    """
+
+    job: Job
+    error: ErrorInfo
+    span: Span
+    is_final: bool = False
+    retry_after_us: int | None = None
+    jitter: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A timer has fired for the visit that set it."""
+
+    visit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let what runs finish, start nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Go on after a pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRun:
+    """Go on after a failure, at the step that failed, with fresh attempts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End the run now."""
+
+
+Command = Pause | Resume | RetryRun | Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class Commanded:
+    """Somebody asked for something. `operation` is made by the caller and unique: a repeated one is not done twice."""
+
+    command: Command
+    operation: int
+
+
+Event = Succeeded | Failed | Due | Commanded
