@@ -12,8 +12,8 @@ from queuety.model.words import CleanupStatus, ErrorKind, Priority, Role, State,
 class Workflow:
     """A run as the engine sees it, its state decoded.
 
-    `version` rises by one with every history entry. `visit` rises each time a step becomes current: results of an earlier
-    visit are stale. `runtime` is what the current step's kind keeps for this visit (JSON, never shown to handlers).
+    `version` rises by one with every history entry. `visit` rises each time a step becomes current: what an earlier
+    visit brings is stale. `runtime` is what the current step's kind keeps for this visit (JSON, never shown to handlers).
     """
 
     id: int
