@@ -1,0 +1,1 @@
+"""What changes a workflow from outside, one subject a file: open, load, decide, write."""

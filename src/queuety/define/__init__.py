@@ -1,0 +1,1 @@
+"""What a user writes: handlers and their marks, the builder, the wire form of a definition. No database."""

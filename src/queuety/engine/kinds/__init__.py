@@ -1,0 +1,1 @@
+"""One file per step kind, each with enter and resume."""

@@ -1,0 +1,1 @@
+"""One file per outside thing; nothing here is imported by the rest."""

@@ -1,0 +1,1 @@
+"""The worker: its loop, its executors, its supervisor, its chores."""

@@ -1,0 +1,1 @@
+"""Breaks before every statement, and real processes killed."""

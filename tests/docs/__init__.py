@@ -1,0 +1,1 @@
+"""Every block of code in the documentation runs."""

@@ -1,0 +1,1 @@
+"""Scenarios, named by what the user sees."""

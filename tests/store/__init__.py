@@ -1,0 +1,1 @@
+"""One conformance suite, run on every database."""

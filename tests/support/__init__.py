@@ -1,0 +1,1 @@
+"""What several tests share; no assertion lives here that a test should make itself."""

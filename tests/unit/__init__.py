@@ -1,0 +1,1 @@
+"""Tests that need no database and take milliseconds."""
