@@ -1,0 +1,217 @@
+"""Taking jobs: the claim, the lease, and what gives jobs back. Every function works inside an open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from queuety.model import Job, NewJob
+from queuety.store.door import Tx
+from queuety.store.rows import TOP_RANK, Lease, claimed_from_new, claimed_from_row, job_row
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What one transaction claims: jobs to run, the rows of the jobs that it adds, and how many of those stay ready."""
+
+    jobs: tuple[Job, ...]
+    new_rows: tuple[tuple[Any, ...], ...]
+    left_ready: int
+
+
+def claim(
+    tx: Tx,
+    queues: Sequence[str],
+    limit: int,
+    lease: Lease,
+    *,
+    now_us: int,
+    new: Sequence[tuple[int, NewJob]] = (),
+    paused: Collection[str] = (),
+) -> Claimed:
+    """Leases the first `limit` jobs of these queues, in claim order: queue as listed, priority, due time, id.
+
+    Jobs that this very transaction adds (`new`, with their ids) compete with those that are there; the winners' rows are
+    born leased, which spares a second write of each.
+    """
+    place = {queue: number for number, queue in enumerate(dict.fromkeys(queues)) if queue not in paused}
+    contenders: list[tuple[tuple[int, int, int, int], Sequence[Any] | None, NewJob | None]] = []
+    for job_id, job in new:
+        if job.queue in place and job.due_us <= now_us:
+            key = (place[job.queue], TOP_RANK - job.priority, job.due_us, job_id)
+            contenders.append((key, None, job))
+    waiting = 0
+    for queue, number in place.items():
+        if waiting >= limit:
+            break
+        tx.cursor.execute(tx.statements.claim_ready, [queue, limit - waiting])
+        rows = tx.cursor.fetchall()
+        waiting += len(rows)
+        contenders.extend(((number, row[3], row[7], row[0]), row, None) for row in rows)
+    contenders.sort(key=lambda contender: contender[0])
+    winners = contenders[: max(limit, 0)]
+    taken = [row[0] for _, row, _ in winners if row is not None]
+    if taken:
+        hold(tx, taken, lease, now_us=now_us)
+    jobs: list[Job] = []
+    born_leased: set[int] = set()
+    for (*_, job_id), row, job in winners:
+        if row is not None:
+            jobs.append(claimed_from_row(row, lease.token))
+        elif job is not None:
+            born_leased.add(job_id)
+            jobs.append(claimed_from_new(job_id, job, now_us, lease))
+    new_rows = tuple(job_row(job_id, job, now_us, lease if job_id in born_leased else None) for job_id, job in new)
+    return Claimed(tuple(jobs), new_rows, sum(1 for row in new_rows if row[2] == "ready"))
+
+
+def claim_suspect(tx: Tx, queues: Sequence[str], lease: Lease, *, now_us: int, paused: Collection[str] = ()) -> Job | None:
+    """Leases the first suspect of these queues, for a process that holds nothing else."""
+    for queue in dict.fromkeys(queues):
+        if queue in paused:
+            continue
+        tx.cursor.execute(tx.statements.claim_suspects, [queue, 1])
+        row = tx.cursor.fetchone()
+        if row is not None:
+            hold(tx, [row[0]], lease, now_us=now_us)
+            return claimed_from_row(row, lease.token)
+    return None
+
+
+def hold(tx: Tx, ids: Sequence[int], lease: Lease, *, now_us: int) -> None:
+    """Leases these rows, which the transaction has locked; the attempt is counted here."""
+    p = tx.statements.parameter
+    tx.statements.change_among(
+        tx.cursor,
+        f"UPDATE {tx.statements.jobs} SET phase = 'leased', token = {p}, owner = {p}, wake_us = {p}, started_us = {p}, "
+        "attempts = attempts + 1, suspect = 0",
+        "id",
+        ids,
+        "",
+        lease.token,
+        lease.owner,
+        lease.until_us,
+        now_us,
+    )
+
+
+def promote(tx: Tx, *, now_us: int, limit: int) -> int:
+    """Makes delayed jobs ready whose time has come, earliest first; says how many."""
+    statements = tx.statements
+    p = statements.parameter
+    tx.cursor.execute(
+        f"SELECT id FROM {statements.jobs} WHERE wake_us <= {p} AND wake_us IS NOT NULL AND phase = 'delayed' "
+        f"ORDER BY wake_us LIMIT {p}{statements.bulk.for_update}",
+        [now_us, limit],
+    )
+    ids = [row[0] for row in tx.cursor.fetchall()]
+    if ids:
+        statements.change_among(
+            tx.cursor,
+            f"UPDATE {statements.jobs} SET phase = 'ready', wake_us = NULL",
+            "id",
+            ids,
+            " AND phase = 'delayed'",
+        )
+    return len(ids)
+
+
+def renew(tx: Tx, owners: Collection[int], until_us: int) -> int:
+    """Extends every lease that these processes hold; says how many. By primary key: a range update would deadlock."""
+    statements = tx.statements
+    rows = statements.select_among(
+        tx.cursor, ("id",), statements.jobs, "owner", sorted(owners), " AND wake_us IS NOT NULL AND phase = 'leased'"
+    )
+    if not rows:
+        return 0
+    condition, parameters = statements.bulk.among("owner", sorted(owners))
+    ids = sorted(row[0] for row in rows)
+    among, more = statements.bulk.among("id", ids)
+    tx.cursor.execute(
+        f"UPDATE {statements.jobs} SET wake_us = {statements.parameter} "
+        f"WHERE {among} AND {condition} AND phase = 'leased'",
+        [until_us, *more, *parameters],
+    )
+    return int(tx.cursor.rowcount)
+
+
+def give_back(tx: Tx, held: Sequence[tuple[int, int]], *, now_us: int) -> int:
+    """Releases jobs (id and token) that were claimed and not run: ready again, the attempt not counted."""
+    statements = tx.statements
+    p = statements.parameter
+    released = 0
+    for job_id, token in sorted(held):
+        tx.cursor.execute(
+            f"UPDATE {statements.jobs} SET phase = 'ready', token = NULL, owner = NULL, wake_us = NULL, "
+            f"attempts = attempts - 1, started_us = NULL WHERE id = {p} AND token = {p} AND phase = 'leased'",
+            [job_id, token],
+        )
+        released += int(tx.cursor.rowcount)
+    return released
+
+
+def put_off(tx: Tx, job: Job, *, until_us: int, now_us: int, message: str) -> bool:
+    """Puts back a job whose handler this process does not know; the attempt is not counted, and the row says why."""
+    p = tx.statements.parameter
+    tx.cursor.execute(
+        f"UPDATE {tx.statements.jobs} SET phase = 'delayed', token = NULL, owner = NULL, wake_us = {p}, "
+        f"attempts = attempts - 1, started_us = NULL, error_message = {p}, "
+        f"unknown_since_us = COALESCE(unknown_since_us, {p}) WHERE id = {p} AND token = {p} AND phase = 'leased'",
+        [until_us, message, now_us, job.id, job.token],
+    )
+    return int(tx.cursor.rowcount) == 1
+
+
+def still_held(tx: Tx, held: Sequence[tuple[int, int]]) -> set[int]:
+    """Which of these jobs (id and token) still carry that token; their rows are locked."""
+    if not held:
+        return set()
+    tokens = dict(held)
+    rows = tx.statements.select_among(
+        tx.cursor,
+        ("id", "token"),
+        tx.statements.jobs,
+        "id",
+        sorted(tokens),
+        f" AND phase = 'leased' ORDER BY id{tx.statements.bulk.for_update_waiting}",
+    )
+    return {job_id for job_id, token in rows if tokens[job_id] == token}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What an idle worker asks: is there something to claim, when is the next thing due, has a pause changed?
+
+    `next_us` is the earliest due time of a delayed job, a lease's end, a timer or a message; None if there is none.
+    """
+
+    has_ready: bool
+    has_suspect: bool
+    next_us: int | None
+    pauses: int
+
+
+def probe(tx: Tx, queues: Sequence[str], *, paused: Collection[str] = ()) -> Probe:
+    """One statement, four reads of an index's edge."""
+    statements = tx.statements
+    p = statements.parameter
+    open_queues = [queue for queue in dict.fromkeys(queues) if queue not in paused]
+    names = ", ".join([p] * len(open_queues)) or "NULL"
+    from_jobs = f"FROM {statements.jobs} WHERE phase = '{{}}' AND phase IN ('ready', 'suspect') AND queue IN ({names})"
+    tx.cursor.execute(
+        f"SELECT (SELECT 1 {from_jobs.format('ready')} LIMIT 1), (SELECT 1 {from_jobs.format('suspect')} LIMIT 1), "
+        f"(SELECT MIN(wake_us) FROM {statements.jobs} WHERE wake_us IS NOT NULL), "
+        f"(SELECT MIN(due_us) FROM {statements.inbox}), "
+        f"(SELECT COALESCE(SUM(changes), 0) FROM {tx.tables.queues.name})",
+        [*open_queues, *open_queues],
+    )
+    ready, suspect, wake_us, due_us, pauses = tx.cursor.fetchone()
+    alarms = [moment for moment in (wake_us, due_us) if moment is not None]
+    return Probe(ready is not None, suspect is not None, min(alarms, default=None), int(pauses))
+
+
+def paused_queues(tx: Tx) -> frozenset[str]:
+    """The names of all paused queues."""
+    tx.cursor.execute(f"SELECT name FROM {tx.tables.queues.name} WHERE paused_us IS NOT NULL")
+    return frozenset(row[0] for row in tx.cursor.fetchall())

@@ -1,0 +1,170 @@
+"""Workflows out of the database: locked for deciding, or just read; and what waits in their inboxes.
+
+A workflow's row holds a snapshot of its state; the deltas since stand in the history and are folded over it. A process
+keeps what it decoded (`Runs`) and trusts it only while the row still has the same version, which it reads every time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from queuety.codec import decode
+from queuety.model import Workflow
+from queuety.model.deltas import fold
+from queuety.store.door import Tx
+from queuety.store.rows import workflow_from_row
+from queuety.store.statements import WORKFLOW_COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A workflow and how its state is stored: sizes in characters of the snapshot and of the deltas since."""
+
+    workflow: Workflow
+    state_bytes: int
+    delta_bytes: int
+
+
+class Runs:
+    """The workflows that this process has decoded, the latest used last; at most `most` of them.
+
+    Not thread-safe: it belongs to one loop. An entry may be outdated; `lock` and `read` compare versions.
+    """
+
+    def __init__(self, most: int = 4096, most_bytes: int = 64 * 1024 * 1024) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._held: OrderedDict[int, Held] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, workflow_id: int) -> Held | None:
+        """What is kept of this workflow, or None."""
+        return self._held.get(workflow_id)
+
+    def keep(self, held: Held) -> None:
+        """Keeps this version; a workflow that has ended is forgotten instead."""
+        workflow_id = held.workflow.id
+        self.forget(workflow_id)
+        if held.workflow.status.is_terminal:
+            return
+        self._held[workflow_id] = held
+        self._bytes += held.state_bytes + held.delta_bytes
+        while len(self._held) > self._most or (self._bytes > self._most_bytes and len(self._held) > 1):
+            _, oldest = self._held.popitem(last=False)
+            self._bytes -= oldest.state_bytes + oldest.delta_bytes
+
+    def forget(self, workflow_id: int) -> None:
+        """Drops what is kept of this workflow, if anything is."""
+        held = self._held.pop(workflow_id, None)
+        if held is not None:
+            self._bytes -= held.state_bytes + held.delta_bytes
+
+
+def lock(tx: Tx, runs: Runs, ids: Iterable[int], *, waiting: bool = False) -> dict[int, Held]:
+    """The workflows with these ids, locked in id order; those that another transaction holds are left out unless `waiting`.
+
+    A missing id is left out too.
+    """
+    bulk = tx.statements.bulk
+    return _load(tx, runs, sorted(set(ids)), bulk.for_update_waiting if waiting else bulk.for_update)
+
+
+def read(tx: Tx, runs: Runs, ids: Iterable[int]) -> dict[int, Held]:
+    """The workflows with these ids as they stand in this transaction, not locked; missing ones are left out."""
+    return _load(tx, runs, sorted(set(ids)), "")
+
+
+def _load(tx: Tx, runs: Runs, ids: Sequence[int], locking: str) -> dict[int, Held]:
+    if not ids:
+        return {}
+    statements, cursor = tx.statements, tx.cursor
+    found: dict[int, Held] = {}
+    tail = f" ORDER BY id{locking}"
+    stale: list[int] = []
+    if any(runs.get(workflow_id) for workflow_id in ids):
+        versions = statements.select_among(cursor, ("id", "version"), statements.workflows, "id", ids, tail)
+        for workflow_id, version in versions:
+            held = runs.get(workflow_id)
+            if held is not None and held.workflow.version == version:
+                found[workflow_id] = held
+            else:
+                stale.append(workflow_id)
+        tail = " ORDER BY id"
+    else:
+        stale = list(ids)
+    if stale:
+        rows = statements.select_among(cursor, WORKFLOW_COLUMNS, statements.workflows, "id", stale, tail)
+        found |= _decode(tx, rows)
+    return found
+
+
+def _decode(tx: Tx, rows: Sequence[Sequence[Any]]) -> dict[int, Held]:
+    behind = {row[0]: (row[9], row[4]) for row in rows if row[9] < row[4]}
+    deltas = _deltas(tx, behind) if behind else {}
+    decoded: dict[int, Held] = {}
+    for row in rows:
+        state = decode(row[8])
+        if row[0] in deltas:
+            state = fold(state, deltas[row[0]])
+        decoded[row[0]] = Held(workflow_from_row(row, state), state_bytes=row[10], delta_bytes=row[11])
+    return decoded
+
+
+def _deltas(tx: Tx, between: Mapping[int, tuple[int, int]]) -> dict[int, list[tuple[dict[str, Any], list[str]]]]:
+    """What each of these runs has set and removed after the first version given for it, up to the second, in order."""
+    statements = tx.statements
+    p = statements.parameter
+    found: dict[int, list[tuple[dict[str, Any], list[str]]]] = {}
+    for run_id, (after, upto) in between.items():
+        tx.cursor.execute(
+            f"SELECT changed, removed FROM {statements.history} WHERE run_id = {p} AND seq > {p} AND seq <= {p} "
+            "AND (changed IS NOT NULL OR removed IS NOT NULL) ORDER BY seq",
+            [run_id, after, upto],
+        )
+        found[run_id] = [
+            (decode(changed) if changed else {}, decode(removed) if removed else [])
+            for changed, removed in tx.cursor.fetchall()
+        ]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One thing that has come due for a workflow."""
+
+    id: int
+    workflow_id: int
+    kind: str
+    visit: int | None
+    body: Any
+
+
+def due_workflows(tx: Tx, now_us: int, limit: int) -> list[int]:
+    """Ids of workflows for which something is due, earliest first, without repeats; nothing is locked."""
+    tx.cursor.execute(tx.statements.due_inbox, [now_us, limit])
+    return list(dict.fromkeys(row[0] for row in tx.cursor.fetchall()))
+
+
+def open_letters(tx: Tx, workflow_ids: Sequence[int], now_us: int) -> list[Letter]:
+    """Takes out what is due for these workflows, which must be locked; in order of due time and arrival."""
+    if not workflow_ids:
+        return []
+    statements = tx.statements
+    rows = statements.select_among(
+        tx.cursor,
+        ("id", "workflow_id", "kind", "visit", "body"),
+        statements.inbox,
+        "workflow_id",
+        workflow_ids,
+        f" AND due_us <= {statements.parameter} ORDER BY due_us, id",
+        now_us,
+    )
+    if rows:
+        statements.change_among(tx.cursor, f"DELETE FROM {statements.inbox}", "id", [row[0] for row in rows])
+    return [Letter(row[0], row[1], row[2], row[3], decode(row[4]) if row[4] else None) for row in rows]

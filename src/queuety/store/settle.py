@@ -1,0 +1,186 @@
+"""Effects into rows: the one writer. It knows how a thing is stored and none of the rules that decided it.
+
+Every write of an attempt carries the attempt's token. Were one of them not held any more, nothing of the transaction may
+stay: `NotHeld` is raised, and whoever opened the transaction rolls it back and settles again without the stale ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from queuety.codec import encode
+from queuety.model import (
+    AddJob,
+    AppendHistory,
+    BuryJob,
+    DropWork,
+    Effect,
+    FinishJob,
+    NewJob,
+    RetryJob,
+    Role,
+    SaveWorkflow,
+    SetTimer,
+)
+from queuety.store.door import Tx
+from queuety.store.load import Held
+from queuety.store.rows import ending_row, history_row, progress_row, workflow_row
+
+SMALL_STATE = 1024
+"""Up to this many characters the snapshot is written at every boundary: the row is rewritten anyway."""
+
+
+class NotHeld(Exception):
+    """A job that was to be settled is no longer held by the token that it was claimed with."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """Effects sorted by the statement that will write them."""
+
+    finished: list[FinishJob] = field(default_factory=list)
+    buried: list[BuryJob] = field(default_factory=list)
+    retried: list[RetryJob] = field(default_factory=list)
+    dropped: list[DropWork] = field(default_factory=list)
+    timers: list[SetTimer] = field(default_factory=list)
+    history: list[AppendHistory] = field(default_factory=list)
+    saved: list[SaveWorkflow] = field(default_factory=list)
+    added: list[NewJob] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, effects: Iterable[Effect]) -> Plan:
+        """Sorts the effects, keeping their order within each kind."""
+        plan = cls()
+        for effect in effects:
+            match effect:
+                case AppendHistory():
+                    plan.history.append(effect)
+                case FinishJob():
+                    plan.finished.append(effect)
+                case SaveWorkflow():
+                    plan.saved.append(effect)
+                case AddJob(job):
+                    plan.added.append(job)
+                case RetryJob():
+                    plan.retried.append(effect)
+                case BuryJob():
+                    plan.buried.append(effect)
+                case DropWork():
+                    plan.dropped.append(effect)
+                case SetTimer():
+                    plan.timers.append(effect)
+        return plan
+
+
+def write(tx: Tx, plan: Plan, held: Mapping[int, Held], new_job_rows: Sequence[tuple[Any, ...]]) -> dict[int, Held]:
+    """Writes it all and gives back the workflows as they are then stored; the new jobs' rows come from the claim.
+
+    `held` is how the workflows were loaded; all of them must be locked. Raises `NotHeld`.
+    """
+    _close(tx, plan)
+    for drop in plan.dropped:
+        tx.cursor.execute(tx.statements.drop_jobs, [drop.message, drop.now_us, drop.workflow_id])
+        tx.cursor.execute(tx.statements.drop_timers, [drop.workflow_id])
+    grown = _append_history(tx, plan.history)
+    stored = _save(tx, plan.saved, held, grown)
+    if plan.timers:
+        ids = tx.reserve(len(plan.timers))
+        tx.statements.add_inbox(
+            tx.cursor,
+            [
+                (letter_id, timer.workflow_id, timer.due_us, "timer", timer.visit, None)
+                for letter_id, timer in zip(ids, plan.timers, strict=True)
+            ],
+        )
+    if new_job_rows:
+        tx.statements.add_jobs(tx.cursor, new_job_rows)
+    return stored
+
+
+def _close(tx: Tx, plan: Plan) -> None:
+    """Ends the attempts, each by its token."""
+    gone: list[tuple[int, int]] = []
+    stay: list[tuple[Any, ...]] = []
+    for done in plan.finished:
+        job = done.job
+        if job.role is Role.STEP:
+            gone.append((job.id, job.token))
+        else:
+            row = (job.id, job.token, "completed", None, None, job.due_us, None, 0, job.entries + 1, None, done.now_us, None)
+            stay.append(row)
+    for end in plan.buried:
+        job = end.job
+        message = end.error.message
+        stay.append(
+            (job.id, job.token, "buried", None, None, job.due_us, None, 0, job.entries + 1, message, end.now_us, None)
+        )
+    for again in plan.retried:
+        job = again.job
+        later = again.due_us > again.now_us
+        phase, wake_us = ("delayed", again.due_us) if later else ("ready", None)
+        message = again.error.message
+        stay.append((job.id, job.token, phase, None, None, again.due_us, wake_us, 0, job.entries + 1, message, None, None))
+    if gone and tx.statements.delete_held_jobs(tx.cursor, gone) != len(gone):
+        raise NotHeld
+    if stay and tx.statements.close_jobs(tx.cursor, stay) != len(stay):
+        raise NotHeld
+
+
+def _append_history(tx: Tx, entries: Sequence[AppendHistory]) -> dict[int, int]:
+    """Adds the rows; says by how many characters each run's deltas have grown."""
+    grown: dict[int, int] = {}
+    rows = []
+    for entry in entries:
+        row, size = history_row(entry)
+        rows.append(row)
+        if size:
+            grown[entry.run_id] = grown.get(entry.run_id, 0) + size
+    if rows:
+        tx.statements.add_history(tx.cursor, rows)
+    return grown
+
+
+def _save(
+    tx: Tx, saves: Sequence[SaveWorkflow], held: Mapping[int, Held], grown: Mapping[int, int]
+) -> dict[int, Held]:
+    stored: dict[int, Held] = {}
+    progress: list[tuple[Any, ...]] = []
+    snapshots: list[tuple[Any, ...]] = []
+    endings: list[tuple[Any, ...]] = []
+    for save in sorted(saves, key=lambda save: save.workflow.id):
+        workflow, was = save.workflow, save.was
+        before = held[workflow.id]
+        delta_bytes = before.delta_bytes + grown.get(workflow.id, 0)
+        if _needs_snapshot(before.state_bytes, delta_bytes):
+            text = encode(workflow.state)
+            snapshots.append((*progress_row(workflow, 0), text, workflow.version, len(text)))
+            stored[workflow.id] = Held(workflow, len(text), 0)
+        else:
+            progress.append(progress_row(workflow, delta_bytes))
+            stored[workflow.id] = Held(workflow, before.state_bytes, delta_bytes)
+        ending = ending_row(workflow)
+        if ending != ending_row(was):
+            endings.append(ending)
+    if progress:
+        tx.statements.save_progress(tx.cursor, progress)
+    if snapshots:
+        tx.statements.save_snapshot(tx.cursor, snapshots)
+    if endings:
+        tx.statements.save_ending(tx.cursor, endings)
+    return stored
+
+
+def _needs_snapshot(state_bytes: int, delta_bytes: int) -> bool:
+    """True when the deltas outweigh the snapshot, or both are small.
+
+    >>> _needs_snapshot(300, 200), _needs_snapshot(300_000, 5_000), _needs_snapshot(300_000, 300_001)
+    (True, False, True)
+    """
+    return delta_bytes > 0 and (state_bytes + delta_bytes <= SMALL_STATE or delta_bytes > state_bytes)
+
+
+def add_workflow(tx: Tx, save: Held, state_text: str) -> None:
+    """Adds a new run's row with its payload as the snapshot."""
+    tx.statements.add_workflows(tx.cursor, [workflow_row(save.workflow, state_text)])

@@ -1,0 +1,192 @@
+"""The hot path's statements, made once per door. Which rows they touch and when is said in `claims`, `load` and `settle`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from queuety.store.dialects.bulk import Bulk, Cursor
+from queuety.store.schema import CLAIMABLE, Tables
+
+JOB_COLUMNS = (
+    "id",
+    "role",
+    "phase",
+    "queue",
+    "priority_rank",
+    "due_us",
+    "wake_us",
+    "handler",
+    "attempts",
+    "max_attempts",
+    "token",
+    "owner",
+    "suspect",
+    "workflow_id",
+    "step_index",
+    "visit",
+    "branch",
+    "entries",
+    "payload",
+    "config",
+    "options",
+    "created_us",
+    "started_us",
+)
+CLAIM_COLUMNS = (
+    "id",
+    "role",
+    "queue",
+    "priority_rank",
+    "handler",
+    "attempts",
+    "max_attempts",
+    "due_us",
+    "created_us",
+    "payload",
+    "config",
+    "options",
+    "workflow_id",
+    "step_index",
+    "visit",
+    "branch",
+    "entries",
+    "unknown_since_us",
+)
+HISTORY_COLUMNS = (
+    "run_id",
+    "seq",
+    "entry",
+    "at_us",
+    "started_us",
+    "job_id",
+    "token",
+    "owner",
+    "attempt",
+    "step_index",
+    "visit",
+    "branch",
+    "final",
+    "changed",
+    "removed",
+    "control",
+    "error",
+)
+WORKFLOW_COLUMNS = (
+    "id",
+    "name",
+    "definition_hash",
+    "status",
+    "version",
+    "visit",
+    "current_step",
+    "total_steps",
+    "state",
+    "state_version",
+    "state_bytes",
+    "delta_bytes",
+    "runtime",
+    "transitions",
+    "parent_id",
+    "parent_step",
+    "idempotency_key",
+    "error_message",
+    "error_kind",
+    "failed_step",
+    "cleanup",
+    "created_us",
+    "completed_us",
+    "failed_us",
+    "cancelled_us",
+)
+PROGRESS_COLUMNS = (
+    "status",
+    "version",
+    "visit",
+    "current_step",
+    "transitions",
+    "runtime",
+    "completed_us",
+    "delta_bytes",
+)
+"""What a settled step changes in its workflow's row when the snapshot stays as it is."""
+
+SNAPSHOT_COLUMNS = (*PROGRESS_COLUMNS, "state", "state_version", "state_bytes")
+"""The same, with a new snapshot."""
+
+ENDING_COLUMNS = ("error_message", "error_kind", "failed_step", "cleanup", "failed_us", "cancelled_us")
+"""What changes only when a run fails, is cancelled, retried, or cleaned up after."""
+
+CLOSE_COLUMNS = (
+    "phase",
+    "token",
+    "owner",
+    "due_us",
+    "wake_us",
+    "suspect",
+    "entries",
+    "error_message",
+    "completed_us",
+    "unknown_since_us",
+)
+"""What ends an attempt whose job's row stays."""
+
+INBOX_COLUMNS = ("id", "workflow_id", "due_us", "kind", "visit", "body")
+
+
+class Statements:
+    """Every statement of the hot path, for one database and one set of tables."""
+
+    def __init__(self, tables: Tables, bulk: Bulk) -> None:
+        self.bulk = bulk
+        p = bulk.parameter
+        jobs, workflows, inbox = tables.jobs.name, tables.workflows.name, tables.inbox.name
+        self.jobs = jobs
+        self.workflows = workflows
+        self.history = tables.history.name
+        self.inbox = inbox
+        self.add_jobs = bulk.insert(tables.jobs, JOB_COLUMNS)
+        self.add_workflows = bulk.insert(tables.workflows, WORKFLOW_COLUMNS)
+        self.add_history = bulk.insert(tables.history, HISTORY_COLUMNS)
+        self.add_inbox = bulk.insert(tables.inbox, INBOX_COLUMNS)
+        self.save_progress = bulk.update(tables.workflows, PROGRESS_COLUMNS)
+        self.save_snapshot = bulk.update(tables.workflows, SNAPSHOT_COLUMNS)
+        self.save_ending = bulk.update(tables.workflows, ENDING_COLUMNS)
+        self.close_jobs = bulk.update(tables.jobs, CLOSE_COLUMNS, fence="token")
+        self.delete_held_jobs = bulk.delete_held(tables.jobs)
+        # The condition of the partial index stands here word for word, see `CLAIMABLE`.
+        claim = f"SELECT {', '.join(CLAIM_COLUMNS)} FROM {jobs} WHERE phase = {{phase}} AND {CLAIMABLE} AND queue = {p}"
+        order = f" ORDER BY priority_rank, due_us, id LIMIT {p}{bulk.for_update}"
+        self.claim_ready = claim.format(phase="'ready'") + order
+        self.claim_suspects = claim.format(phase="'suspect'") + order
+        self.drop_jobs = (
+            f"UPDATE {jobs} SET phase = 'buried', token = NULL, owner = NULL, wake_us = NULL, error_message = {p}, "
+            f"completed_us = {p} WHERE workflow_id = {p} AND role <> 'cleanup' "
+            f"AND phase IN ('ready', 'delayed', 'suspect', 'leased')"
+        )
+        self.drop_timers = f"DELETE FROM {inbox} WHERE workflow_id = {p} AND kind = 'timer'"
+        self.due_inbox = f"SELECT workflow_id FROM {inbox} WHERE due_us <= {p} ORDER BY due_us LIMIT {p}"
+        self.parameter = p
+
+    def select_among(
+        self,
+        cursor: Cursor,
+        columns: Sequence[str],
+        table: str,
+        column: str,
+        values: Sequence[int],
+        tail: str = "",
+        *more: Any,
+    ) -> list[tuple[Any, ...]]:
+        """The rows of `table` whose `column` is one of `values` (at least one)."""
+        condition, parameters = self.bulk.among(column, values)
+        cursor.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}{tail}", [*parameters, *more])
+        return list(cursor.fetchall())
+
+    def change_among(
+        self, cursor: Cursor, head: str, column: str, values: Sequence[int], tail: str = "", *before: Any
+    ) -> int:
+        """Runs `head` (an UPDATE or a DELETE up to its WHERE) for the rows whose `column` is one of `values`."""
+        condition, parameters = self.bulk.among(column, values)
+        cursor.execute(f"{head} WHERE {condition}{tail}", [*before, *parameters])
+        return int(cursor.rowcount)
