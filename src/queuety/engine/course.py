@@ -1,0 +1,262 @@
+"""The course of a run: a step is left, the next one entered, an attempt repeated, the run completed or failed.
+
+A `Course` is a decision in the making. It lives for one call of `decide` and names no kind of step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from queuety.engine.kinds import kind_of
+from queuety.engine.protocol import Facts, Leave, Run, Stay, Verdict
+from queuety.engine.retry import next_due_us
+from queuety.model import (
+    AddJob,
+    AppendHistory,
+    BuryJob,
+    Definition,
+    DropWork,
+    Effect,
+    Entry,
+    ErrorInfo,
+    ErrorKind,
+    Failed,
+    FinishJob,
+    RetryJob,
+    Role,
+    SetTimer,
+    State,
+    Succeeded,
+    Workflow,
+    WorkflowStatus,
+)
+
+Attempt = Succeeded | Failed
+
+NOT_ENTERED: Final[State] = {"entered": False}
+"""The runtime of a step that is current and was not entered: the run was paused, or the turn was long enough."""
+
+STEPS_AT_ONCE: Final = 100
+"""How many steps may be left as soon as they are entered before the run goes on in a transaction of its own."""
+
+_ENGINE: Final = 0
+"""The token of history rows that neither an attempt nor a command wrote."""
+
+RUNNING: Final = WorkflowStatus.RUNNING
+PAUSED: Final = WorkflowStatus.PAUSED
+COMPLETED: Final = WorkflowStatus.COMPLETED
+
+
+class Course:
+    """A workflow as it stands, and what is to be written so far."""
+
+    __slots__ = ("definition", "effects", "facts", "now_us", "workflow")
+
+    def __init__(self, workflow: Workflow, definition: Definition, *, now_us: int, facts: Facts) -> None:
+        self.workflow = workflow
+        self.definition = definition
+        self.now_us = now_us
+        self.facts = facts
+        self.effects: list[Effect] = []
+
+    @property
+    def is_entered(self) -> bool:
+        """False while the current step is current only by name: nothing of it is outstanding."""
+        return self.workflow.runtime != NOT_ENTERED
+
+    def run(self, *, is_retry: bool = False) -> Run:
+        """The workflow at its current step, as kinds look at it."""
+        workflow = self.workflow
+        spec = self.definition.steps[workflow.current_step]
+        return Run(workflow, self.definition, spec, self.now_us, self.facts, is_retry)
+
+    def apply(self, verdict: Verdict, attempt: Attempt | None = None) -> None:
+        """Do what the current step's kind has decided; `attempt` is what it decided about, if it was one."""
+        if isinstance(verdict, Leave):
+            self._leave(verdict, attempt)
+            self._go_on()
+        elif isinstance(verdict, Stay):
+            self._stay(verdict, attempt)
+        else:
+            self._fail(verdict.error, attempt, verdict.control)
+
+    def enter(self, *, is_retry: bool = False) -> None:
+        """Enter the current step, and the steps after it for as long as each is left at once."""
+        if not self.is_entered:
+            self.workflow = replace(self.workflow, runtime=None)
+        run = self.run(is_retry=is_retry)
+        self.apply(kind_of(run.spec).enter(run))
+
+    def repeat(self, attempt: Failed) -> bool:
+        """Put the job back for another attempt, if it has one left."""
+        workflow = self.workflow
+        backoff = self.definition.steps[workflow.current_step].options.backoff
+        due_us = next_due_us(attempt, backoff, now_us=self.now_us)
+        if due_us is None:
+            return False
+        self.effects.append(RetryJob(attempt.job, due_us, attempt.error, self.now_us))
+        self.record(Entry.FAILED, attempt, error=attempt.error)
+        self.workflow = replace(workflow, version=workflow.version + 1)
+        return True
+
+    def drop(self, message: str) -> None:
+        """Take back everything that is open, also what this very turn has asked for."""
+        self.effects = [effect for effect in self.effects if not _is_open_work(effect)]
+        self.effects.append(DropWork(self.workflow.id, message, self.now_us))
+
+    def record(
+        self,
+        entry: Entry,
+        attempt: Attempt | None = None,
+        *,
+        token: int = _ENGINE,
+        changed: State | None = None,
+        control: State | None = None,
+        error: ErrorInfo | None = None,
+        is_final: bool = False,
+    ) -> None:
+        """Append the row of the attempt, or else of the current step; the caller raises the version.
+
+        A job that cleans up belongs to no step, and so does its row.
+        """
+        workflow, job, span = self.workflow, None, None
+        step_index: int | None = workflow.current_step
+        if attempt is not None:
+            job, span = attempt.job, attempt.span
+            step_index, token = job.step_index, job.token
+        removed = None if changed is None else ()
+        self.effects.append(
+            AppendHistory(
+                workflow.id,
+                workflow.version + 1,
+                entry,
+                self.now_us,
+                token,
+                job,
+                span,
+                step_index,
+                workflow.visit,
+                changed,
+                removed,
+                control,
+                error,
+                is_final,
+            )
+        )
+
+    def _go_on(self) -> None:
+        for _ in range(STEPS_AT_ONCE):
+            if self.workflow.status is not RUNNING:
+                return
+            run = self.run()
+            verdict = kind_of(run.spec).enter(run)
+            if not isinstance(verdict, Leave):
+                self.apply(verdict)
+                return
+            self._leave(verdict, None)
+        if self.workflow.status is RUNNING:
+            self.workflow = replace(self.workflow, runtime=NOT_ENTERED)
+            self.effects.append(SetTimer(self.workflow.id, self.workflow.visit, self.now_us))
+
+    def _leave(self, verdict: Leave, attempt: Attempt | None) -> None:
+        control = verdict.control
+        wish = control.get("_next_step") if control is not None else None
+        following = self.workflow.current_step + 1 if wish is None else self.definition.step_index(wish)
+        if following is None:
+            self._fail(_no_such_step(self.run(), wish), attempt, control)
+            return
+        self._close(attempt)
+        self._record_boundary(attempt, verdict.changes, control)
+        self.effects.extend(verdict.effects)
+        self.workflow = self._settled(following, verdict.changes)
+
+    def _settled(self, following: int, changes: State) -> Workflow:
+        """The workflow past its current step."""
+        # written out: dataclasses.replace takes 5.8 us instead of 2.7, a fifth of the whole decision
+        was = self.workflow
+        is_done = following == was.total_steps
+        is_paused = was.status is PAUSED
+        return Workflow(
+            was.id,
+            was.name,
+            was.definition_hash,
+            COMPLETED if is_done else PAUSED if is_paused else RUNNING,
+            following,
+            was.total_steps,
+            was.visit if is_done else was.visit + 1,
+            was.version + 1,
+            {**was.state, **changes} if changes else was.state,
+            was.created_us,
+            NOT_ENTERED if is_paused and not is_done else None,
+            was.transitions + 1,
+            was.parent_id,
+            was.parent_step,
+            was.idempotency_key,
+            was.error_message,
+            was.error_kind,
+            was.failed_step,
+            was.cleanup,
+            self.now_us if is_done else was.completed_us,
+            was.failed_us,
+            was.cancelled_us,
+        )
+
+    def _stay(self, verdict: Stay, attempt: Attempt | None) -> None:
+        workflow = self.workflow
+        version = workflow.version
+        if attempt is not None:
+            self._close(attempt)
+            self._record_boundary(attempt, {}, None)
+            version += 1
+        self.effects.extend(verdict.effects)
+        status = verdict.status or workflow.status
+        if (version, status, verdict.runtime) != (workflow.version, workflow.status, workflow.runtime):
+            self.workflow = replace(workflow, version=version, status=status, runtime=verdict.runtime)
+
+    def _fail(self, error: ErrorInfo, attempt: Attempt | None, control: State | None) -> None:
+        workflow = self.workflow
+        if attempt is not None:
+            self.effects.append(BuryJob(attempt.job, error, self.now_us))
+        self.drop(error.message)
+        self.record(Entry.FAILED, attempt, control=control, error=error, is_final=True)
+        self.workflow = replace(
+            workflow,
+            status=WorkflowStatus.FAILED,
+            version=workflow.version + 1,
+            error_message=error.message,
+            error_kind=error.kind,
+            failed_step=workflow.current_step,
+            failed_us=self.now_us,
+        )
+
+    def _close(self, attempt: Attempt | None) -> None:
+        if isinstance(attempt, Succeeded):
+            self.effects.append(FinishJob(attempt.job, self.now_us))
+        elif attempt is not None:
+            self.effects.append(BuryJob(attempt.job, attempt.error, self.now_us))
+
+    def _record_boundary(self, attempt: Attempt | None, changes: State, control: State | None) -> None:
+        """Append the row of an event that its step has taken."""
+        if isinstance(attempt, Failed):
+            self.record(Entry.FAILED, attempt, changed=changes, control=control, error=attempt.error, is_final=True)
+        else:
+            entry = Entry.RESUMED if attempt is None else Entry.COMPLETED
+            self.record(entry, attempt, changed=changes, control=control)
+
+
+def _is_open_work(effect: Effect) -> bool:
+    return isinstance(effect, SetTimer) or (isinstance(effect, AddJob) and effect.job.role is Role.STEP)
+
+
+def _no_such_step(run: Run, name: object) -> ErrorInfo:
+    known = ", ".join(repr(spec.name) for spec in run.definition.steps)
+    message = (
+        f"step {run.spec.name!r} of workflow {run.workflow.id} returned _next_step {_short(repr(name))}, "
+        f"which is the name of no step; there are {_short(known)}"
+    )
+    return ErrorInfo(message, "DefinitionError", kind=ErrorKind.DEFINITION_ERROR)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 500 else text[:500] + " …"

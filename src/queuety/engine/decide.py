@@ -1,0 +1,148 @@
+"""The one place where it is decided what an event does to a workflow.
+
+The two laws: whatever is not of the present visit changes nothing, and the version rises by one with every history row.
+
+Effects come in the order in which they were decided. Applied by sort they mean the same: first what closes or puts back
+jobs, then `DropWork`, then what is added; nothing that a `DropWork` would have to undo stands before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from queuety.engine import cleanup
+from queuety.engine.commanded import obey
+from queuety.engine.course import RUNNING, Course
+from queuety.engine.kinds import kind_of
+from queuety.engine.protocol import NO_FACTS, Facts
+from queuety.errors import DefinitionError, PayloadError
+from queuety.model import (
+    Commanded,
+    Definition,
+    Due,
+    Effect,
+    Event,
+    Failed,
+    Role,
+    SaveWorkflow,
+    State,
+    Succeeded,
+    Workflow,
+    WorkflowStatus,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The workflow after the event (the same object if nothing changed), and what is to be written beside it."""
+
+    workflow: Workflow
+    effects: tuple[Effect, ...]
+
+
+def decide(
+    workflow: Workflow, definition: Definition, event: Event, *, now_us: int, facts: Facts = NO_FACTS
+) -> Decision:
+    """What the event leads to. A late result (of an ended run, of another visit) leads to nothing.
+
+    Raises `InvalidStateError` for a command that the status forbids.
+    """
+    course = Course(workflow, definition, now_us=now_us, facts=facts)
+    _take(course, event)
+    return Decision(course.workflow, tuple(course.effects))
+
+
+def decide_all(
+    workflow: Workflow, definition: Definition, events: Iterable[Event], *, now_us: int, facts: Facts = NO_FACTS
+) -> list[Effect]:
+    """What several events lead to, one after the other, with a single `SaveWorkflow` at the end if anything changed.
+
+    Raises `InvalidStateError` for a command that the status forbids; then nothing of the others is decided either.
+    """
+    course = Course(workflow, definition, now_us=now_us, facts=facts)
+    for event in events:
+        _take(course, event)
+    if course.workflow is not workflow:
+        course.effects.append(SaveWorkflow(course.workflow, workflow))
+    return course.effects
+
+
+def start(
+    workflow_id: int,
+    definition: Definition,
+    payload: State,
+    *,
+    now_us: int,
+    parent_id: int | None = None,
+    parent_step: int | None = None,
+    idempotency_key: str | None = None,
+    facts: Facts = NO_FACTS,
+) -> Decision:
+    """A new run as it is to be inserted, its first step entered; the effects are what is to be written beside it.
+
+    The payload is folded from: history rows of steps that were left at once tell how the state came from it. Raises
+    `PayloadError` for a key that starts with `_`, `DefinitionError` for a definition without steps.
+    """
+    if not definition.steps:
+        raise DefinitionError(f"workflow {definition.name!r} has no steps; add one before dispatching it")
+    for key in payload:
+        if key.startswith("_"):
+            raise PayloadError(f"payload key {key!r}: keys that start with _ are reserved; rename it")
+    workflow = Workflow(
+        workflow_id,
+        definition.name,
+        definition.hash,
+        WorkflowStatus.RUNNING,
+        0,
+        len(definition.steps),
+        1,
+        0,
+        dict(payload),
+        now_us,
+        parent_id=parent_id,
+        parent_step=parent_step,
+        idempotency_key=idempotency_key,
+    )
+    course = Course(workflow, definition, now_us=now_us, facts=facts)
+    course.enter()
+    return Decision(course.workflow, tuple(course.effects))
+
+
+def _take(course: Course, event: Event) -> None:
+    if isinstance(event, (Succeeded, Failed)):
+        _take_attempt(course, event)
+    elif isinstance(event, Commanded):
+        obey(course, event)
+    else:
+        _take_news(course, event)
+
+
+def _take_attempt(course: Course, event: Succeeded | Failed) -> None:
+    job = event.job
+    if job.role is Role.CLEANUP:
+        cleanup.settle(course, event)
+        return
+    workflow = course.workflow
+    if _is_over(workflow) or job.visit != workflow.visit or job.step_index != workflow.current_step:
+        return
+    if isinstance(event, Failed) and course.repeat(event):
+        return
+    run = course.run()
+    course.apply(kind_of(run.spec).resume(run, event), event)
+
+
+def _take_news(course: Course, event: Event) -> None:
+    """What reaches a run without a job. A step that was not entered has nobody who could listen."""
+    workflow = course.workflow
+    if _is_over(workflow) or (isinstance(event, Due) and event.visit != workflow.visit):
+        return
+    if course.is_entered:
+        run = course.run()
+        course.apply(kind_of(run.spec).resume(run, event))
+    elif isinstance(event, Due) and workflow.status is RUNNING:
+        course.enter()
+
+
+def _is_over(workflow: Workflow) -> bool:
+    return workflow.status is not RUNNING and workflow.status.is_terminal

@@ -1,0 +1,101 @@
+"""Jobs: those that steps ask for, and what becomes of a plain one, which is a job without a workflow."""
+
+from __future__ import annotations
+
+from queuety.engine.protocol import Run
+from queuety.engine.retry import next_due_us
+from queuety.errors import DefinitionError
+from queuety.model import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_QUEUE,
+    AppendHistory,
+    BuryJob,
+    Definition,
+    Effect,
+    Entry,
+    Failed,
+    FinishJob,
+    HandlerRef,
+    NewJob,
+    Options,
+    Priority,
+    RetryJob,
+    Role,
+    Succeeded,
+)
+
+_NO_OPTIONS = Options()
+
+
+def step_job(run: Run, *, handler: HandlerRef | None = None, branch: int | None = None) -> NewJob:
+    """A job for the run's step in its present visit; `handler` is the step's own unless given.
+
+    The step's `delay_s` holds back the jobs of a visit, not those of a retry after a failure.
+    """
+    spec, workflow = run.spec, run.workflow
+    handler = handler or spec.handler
+    if handler is None:
+        raise DefinitionError(f"step {spec.name!r} of workflow {workflow.id} has no handler; its kind needs one")
+    delay_s = spec.options.delay_s
+    held_us = round(delay_s * 1_000_000) if delay_s and not run.is_retry else 0
+    return _new_job(
+        handler,
+        run.definition,
+        spec.options,
+        role=Role.STEP,
+        due_us=run.now_us + held_us,
+        workflow_id=workflow.id,
+        step_index=workflow.current_step,
+        visit=workflow.visit,
+        branch=branch,
+    )
+
+
+def cleanup_job(handler: HandlerRef, definition: Definition, *, workflow_id: int, visit: int, now_us: int) -> NewJob:
+    """A job that cleans up after a run has ended; it has the run's queue and its budget of attempts."""
+    return _new_job(
+        handler, definition, _NO_OPTIONS, role=Role.CLEANUP, due_us=now_us, workflow_id=workflow_id, visit=visit
+    )
+
+
+def _new_job(
+    handler: HandlerRef,
+    definition: Definition,
+    options: Options,
+    *,
+    role: Role,
+    due_us: int,
+    workflow_id: int,
+    visit: int,
+    step_index: int | None = None,
+    branch: int | None = None,
+) -> NewJob:
+    priority = options.priority if options.priority is not None else definition.priority
+    return NewJob(
+        role=role,
+        queue=options.queue or definition.queue or DEFAULT_QUEUE,
+        priority=priority if priority is not None else Priority.LOW,
+        handler=handler.name,
+        max_attempts=options.max_attempts or definition.max_attempts or DEFAULT_MAX_ATTEMPTS,
+        due_us=due_us,
+        config=handler.config,
+        workflow_id=workflow_id,
+        step_index=step_index,
+        visit=visit,
+        branch=branch,
+    )
+
+
+def decide_job(event: Succeeded | Failed, *, now_us: int) -> list[Effect]:
+    """What an attempt of a plain job leads to: the job closed or put back, and a row in the job's own history."""
+    job = event.job
+    seq = job.entries + 1
+    if isinstance(event, Succeeded):
+        row = AppendHistory(job.id, seq, Entry.COMPLETED, now_us, job.token, job, event.span)
+        return [FinishJob(job, now_us), row]
+    due_us = next_due_us(event, job.options.backoff if job.options else None, now_us=now_us)
+    closed: Effect = BuryJob(job, event.error, now_us) if due_us is None else RetryJob(job, due_us, event.error, now_us)
+    row = AppendHistory(
+        job.id, seq, Entry.FAILED, now_us, job.token, job, event.span, error=event.error, is_final=due_us is None
+    )
+    return [closed, row]
