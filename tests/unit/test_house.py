@@ -30,7 +30,9 @@ LONG_FILES: dict[str, str] = {}
 WIDE_CLASSES: dict[str, str] = {}
 """Classes (`app/face.py:Queuety`) of more than 20 public methods, and why that is right."""
 
-SLEEPERS: dict[str, str] = {}
+SLEEPERS = {
+    "store/dialects/sqlite.py": "another process's write lock tells nobody when it is free",
+}
 """Files that may call `time.sleep`, and why nothing can wake them sooner."""
 
 DATABASE_ROOMS = ("store/dialect.py", "store/dialects/")
@@ -40,6 +42,13 @@ DATABASE_NAMERS = {
     "store/schema.py": "one table for all, with the column types that a database wants otherwise beside the usual ones",
 }
 """Other files that name a kind of database or a driver, and why that is no difference in behaviour."""
+
+SQL = re.compile(
+    r"^\s*(SELECT\s+\S+.*\sFROM|INSERT\s+(OR\s+\w+\s+|IGNORE\s+)?INTO|UPDATE\s+\S*.*\sSET|DELETE\s+FROM|MERGE\s+INTO"
+    r"|(CREATE|ALTER|DROP|TRUNCATE)\s+(TABLE|INDEX|DATABASE)|PRAGMA\s|BEGIN\s+IMMEDIATE)\b",
+    re.DOTALL,
+)
+"""How a statement begins."""
 
 DATABASES = frozenset({"sqlite", "postgresql", "postgres", "mysql", "mariadb"})
 DRIVERS = frozenset({"sqlite3", "psycopg", "pymysql"})
@@ -117,6 +126,23 @@ def test_the_root_computes_nothing() -> None:
     assert [ast.unparse(node) for node in rest if not isinstance(node, allowed)] == []
     values = [node.value for node in rest if isinstance(node, ast.Assign | ast.AnnAssign)]
     assert [ast.unparse(value) for value in values if value and any(map(_called, ast.walk(value)))] == []
+
+
+def test_only_the_store_speaks_sql() -> None:
+    """Its text, too; the import contracts hold the libraries back."""
+
+    def finder() -> Iterator[tuple[str, ast.AST, str]]:
+        for name, node in _nodes():
+            if name.startswith("store/"):
+                continue
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(str(part.value) if isinstance(part, ast.Constant) else "_" for part in node.values)
+            else:
+                text = str(node.value) if isinstance(node, ast.Constant) else ""
+            if SQL.match(text):
+                yield name, node, repr(text)
+
+    assert _found(finder()) == []
 
 
 def test_the_databases_differ_in_one_place() -> None:
