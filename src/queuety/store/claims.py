@@ -9,6 +9,7 @@ from typing import Any
 from queuety.model import Job, NewJob
 from queuety.store.door import Tx
 from queuety.store.rows import TOP_RANK, Lease, claimed_from_new, claimed_from_row, job_row
+from queuety.store.schema import CLAIMABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,15 @@ def promote(tx: Tx, *, now_us: int, limit: int) -> int:
 def renew(tx: Tx, owners: Collection[int], until_us: int) -> int:
     """Extends every lease that these processes hold; says how many. By primary key: a range update would deadlock."""
     statements = tx.statements
+    # No lease ends later than `until_us`, so the index of wake times bounds the search: few delayed jobs fall into it.
     rows = statements.select_among(
-        tx.cursor, ("id",), statements.jobs, "owner", sorted(owners), " AND wake_us IS NOT NULL AND phase = 'leased'"
+        tx.cursor,
+        ("id",),
+        statements.jobs,
+        "owner",
+        sorted(owners),
+        f" AND wake_us <= {statements.parameter} AND wake_us IS NOT NULL AND phase = 'leased'",
+        until_us,
     )
     if not rows:
         return 0
@@ -179,6 +187,25 @@ def still_held(tx: Tx, held: Sequence[tuple[int, int]]) -> set[int]:
     return {job_id for job_id, token in rows if tokens[job_id] == token}
 
 
+def has_token(tx: Tx, token: int) -> bool:
+    """Whether a claim with this token is in the database."""
+    tx.cursor.execute(
+        f"SELECT 1 FROM {tx.statements.jobs} WHERE token = {tx.statements.parameter} "
+        "AND wake_us IS NOT NULL AND phase = 'leased' LIMIT 1",
+        [token],
+    )
+    return tx.cursor.fetchone() is not None
+
+
+def has_settled(tx: Tx, job_id: int, token: int) -> bool:
+    """Whether the attempt of this job under this token has been recorded."""
+    p = tx.statements.parameter
+    tx.cursor.execute(
+        f"SELECT 1 FROM {tx.statements.history} WHERE job_id = {p} AND token = {p} LIMIT 1", [job_id, token]
+    )
+    return tx.cursor.fetchone() is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """What an idle worker asks: is there something to claim, when is the next thing due, has a pause changed?
@@ -198,7 +225,7 @@ def probe(tx: Tx, queues: Sequence[str], *, paused: Collection[str] = ()) -> Pro
     p = statements.parameter
     open_queues = [queue for queue in dict.fromkeys(queues) if queue not in paused]
     names = ", ".join([p] * len(open_queues)) or "NULL"
-    from_jobs = f"FROM {statements.jobs} WHERE phase = '{{}}' AND phase IN ('ready', 'suspect') AND queue IN ({names})"
+    from_jobs = f"FROM {statements.jobs} WHERE phase = '{{}}' AND {CLAIMABLE} AND queue IN ({names})"
     tx.cursor.execute(
         f"SELECT (SELECT 1 {from_jobs.format('ready')} LIMIT 1), (SELECT 1 {from_jobs.format('suspect')} LIMIT 1), "
         f"(SELECT MIN(wake_us) FROM {statements.jobs} WHERE wake_us IS NOT NULL), "

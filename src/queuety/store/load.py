@@ -80,6 +80,14 @@ def read(tx: Tx, runs: Runs, ids: Iterable[int]) -> dict[int, Held]:
     return _load(tx, runs, sorted(set(ids)), "")
 
 
+def existing(tx: Tx, ids: Sequence[int]) -> set[int]:
+    """Which of these workflows are there, locked by others or not."""
+    if not ids:
+        return set()
+    rows = tx.statements.select_among(tx.cursor, ("id",), tx.statements.workflows, "id", ids)
+    return {row[0] for row in rows}
+
+
 def _load(tx: Tx, runs: Runs, ids: Sequence[int], locking: str) -> dict[int, Held]:
     if not ids:
         return {}

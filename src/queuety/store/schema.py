@@ -67,7 +67,10 @@ class Tables:
         )
 
     def _workflows(self) -> Table:
-        """One row per run. `state` is the snapshot as of `state_version`; the history holds the deltas since."""
+        """One row per run. `state` is the snapshot as of `state_version`; the history holds the deltas since.
+
+        `payload` is what the run was dispatched with: all deltas folded over it give any earlier state.
+        """
         return self._table(
             "workflows",
             Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
@@ -78,6 +81,7 @@ class Tables:
             Column("visit", BigInteger, nullable=False),
             Column("current_step", Integer, nullable=False),
             Column("total_steps", Integer, nullable=False),
+            Column("payload", _text(), nullable=False),
             Column("state", _text(), nullable=False),
             Column("state_version", BigInteger, nullable=False),
             Column("state_bytes", BigInteger, nullable=False),

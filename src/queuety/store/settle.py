@@ -23,10 +23,11 @@ from queuety.model import (
     Role,
     SaveWorkflow,
     SetTimer,
+    Workflow,
 )
 from queuety.store.door import Tx
 from queuety.store.load import Held
-from queuety.store.rows import ending_row, history_row, progress_row, workflow_row
+from queuety.store.rows import ending_row, history_row, job_row, progress_row, workflow_row
 
 SMALL_STATE = 1024
 """Up to this many characters the snapshot is written at every boundary: the row is rewritten anyway."""
@@ -74,8 +75,10 @@ class Plan:
         return plan
 
 
-def write(tx: Tx, plan: Plan, held: Mapping[int, Held], new_job_rows: Sequence[tuple[Any, ...]]) -> dict[int, Held]:
-    """Writes it all and gives back the workflows as they are then stored; the new jobs' rows come from the claim.
+def write(tx: Tx, plan: Plan, held: Mapping[int, Held]) -> dict[int, Held]:
+    """Writes all but the new jobs, and gives back the workflows as they are then stored.
+
+    New jobs are added by whoever opened the transaction: a worker's claim may have them born leased.
 
     `held` is how the workflows were loaded; all of them must be locked. Raises `NotHeld`.
     """
@@ -94,9 +97,16 @@ def write(tx: Tx, plan: Plan, held: Mapping[int, Held], new_job_rows: Sequence[t
                 for letter_id, timer in zip(ids, plan.timers, strict=True)
             ],
         )
-    if new_job_rows:
-        tx.statements.add_jobs(tx.cursor, new_job_rows)
     return stored
+
+
+def add_jobs(tx: Tx, jobs: Sequence[NewJob], *, now_us: int) -> list[int]:
+    """Adds jobs that nobody leases yet, ready or delayed by their due time; gives back their ids in order."""
+    if not jobs:
+        return []
+    ids = tx.reserve(len(jobs))
+    tx.statements.add_jobs(tx.cursor, [job_row(job_id, job, now_us) for job_id, job in zip(ids, jobs, strict=True)])
+    return ids
 
 
 def _close(tx: Tx, plan: Plan) -> None:
@@ -181,6 +191,10 @@ def _needs_snapshot(state_bytes: int, delta_bytes: int) -> bool:
     return delta_bytes > 0 and (state_bytes + delta_bytes <= SMALL_STATE or delta_bytes > state_bytes)
 
 
-def add_workflow(tx: Tx, save: Held, state_text: str) -> None:
-    """Adds a new run's row with its payload as the snapshot."""
-    tx.statements.add_workflows(tx.cursor, [workflow_row(save.workflow, state_text)])
+def add_workflows(tx: Tx, runs: Sequence[tuple[Workflow, str]]) -> None:
+    """Adds the rows of new runs, each with the text of its payload."""
+    rows = []
+    for workflow, payload in runs:
+        state = payload if workflow.version == 0 else encode(workflow.state)
+        rows.append((*workflow_row(workflow, state), payload))
+    tx.statements.add_workflows(tx.cursor, rows)

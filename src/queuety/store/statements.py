@@ -146,7 +146,7 @@ class Statements:
         self.history = tables.history.name
         self.inbox = inbox
         self.add_jobs = bulk.insert(tables.jobs, JOB_COLUMNS)
-        self.add_workflows = bulk.insert(tables.workflows, WORKFLOW_COLUMNS)
+        self.add_workflows = bulk.insert(tables.workflows, (*WORKFLOW_COLUMNS, "payload"))
         self.add_history = bulk.insert(tables.history, HISTORY_COLUMNS)
         self.add_inbox = bulk.insert(tables.inbox, INBOX_COLUMNS)
         self.save_progress = bulk.update(tables.workflows, PROGRESS_COLUMNS)

@@ -52,6 +52,9 @@ class Bulk(Protocol):
     def delete_held(self, table: Table) -> Update:
         """Makes a deletion of the rows whose `id` and `token` are these pairs."""
 
+    def or_leave(self, column: str) -> str:
+        """Appended to `INSERT … VALUES (…)`: a row whose key is taken is left as it is. `column` is any one of the table's."""
+
     def among(self, column: str, values: Sequence[int]) -> tuple[str, list[Any]]:
         """A condition that is true of rows whose column is one of these (at least one) integers, and its parameters."""
 
@@ -97,6 +100,9 @@ class SqliteBulk:
             return int(cursor.rowcount)
 
         return delete
+
+    def or_leave(self, column: str) -> str:
+        return " ON CONFLICT DO NOTHING"
 
     def among(self, column: str, values: Sequence[int]) -> tuple[str, list[Any]]:
         # One parameter whatever the number of values: at most 32,766 may be bound, and the statement stays the same.
@@ -155,6 +161,9 @@ class PostgresBulk:
             return int(cursor.rowcount)
 
         return delete
+
+    def or_leave(self, column: str) -> str:
+        return " ON CONFLICT DO NOTHING"
 
     def among(self, column: str, values: Sequence[int]) -> tuple[str, list[Any]]:
         return f"{column} = ANY(%s::bigint[])", [list(values)]
@@ -236,6 +245,10 @@ class MysqlBulk:
             return found
 
         return delete
+
+    def or_leave(self, column: str) -> str:
+        # INSERT IGNORE would also swallow values that do not fit.
+        return f" ON DUPLICATE KEY UPDATE {column} = {column}"
 
     def among(self, column: str, values: Sequence[int]) -> tuple[str, list[Any]]:
         return f"{column} IN ({_names(str(int(value)) for value in values)})", []

@@ -1,0 +1,338 @@
+"""The worker's heart: take what has been run, make a turn of it, hand out what was claimed, sleep when there is nothing.
+
+One thread, one connection. Handlers run elsewhere (`execute`), leases are renewed elsewhere (`maintain`, or the
+supervisor), so nothing that user code does delays a turn by more than the interpreter's own switching.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from queuety.commands.definitions import Definitions
+from queuety.errors import StoreUnavailable
+from queuety.store import claims, workers
+from queuety.store.door import Door, Line, Tx
+from queuety.store.load import Runs
+from queuety.store.rows import Lease
+from queuety.store.settle import NotHeld
+from queuety.worker.execute import Executor
+from queuety.worker.maintain import Recovery
+from queuety.worker.outcome import Outcome, Returned
+from queuety.worker.turn import Order, Turn, has_landed, turn
+from queuety.worker.wake import Wakes
+from queuety.worker.works import broken
+
+_log = logging.getLogger("queuety.worker")
+
+LOOK_AROUND_US: Final = 50_000
+"""A busy worker looks for what has come due this often, besides the moments that it knows of."""
+CARRY_PAUSE_S: Final = (0.002, 0.1)
+"""How long it waits, first and at most, when all that is left belongs to workflows that others have locked."""
+OUTAGE_PAUSE_S: Final = (0.5, 5.0)
+"""How long it waits, first and at most, before it asks a lost database again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a worker works; `queues` in strict order, times in seconds (`timeout_s`: of a handler that names none)."""
+
+    queues: Sequence[str]
+    concurrency: int
+    lease_s: float = 30.0
+    idle_poll_s: float = 1.0
+    grace_s: float = 30.0
+    handler_grace_s: float = 3600.0
+    timeout_s: float | None = 3600.0
+    is_supervised: bool = False
+    takes_suspects_only: bool = False
+
+
+class Loop:
+    """One process's loop. `run` blocks until it is stopped; `stop` may be called from any thread or signal handler."""
+
+    def __init__(
+        self,
+        door: Door,
+        definitions: Definitions,
+        terms: Terms,
+        *,
+        make_executor: Callable[[Callable[[Outcome], None], int], Executor],
+        wakes: Wakes,
+    ) -> None:
+        self.owner = secrets.randbits(63)
+        self._door = door
+        self._definitions = definitions
+        self._terms = terms
+        self._wakes = wakes
+        self._outcomes: deque[Outcome] = deque()
+        self._executor = make_executor(self._report, self.owner)
+        self._runs = Runs()
+        self._recovery = Recovery(door, definitions, lease_s=terms.lease_s)
+        self._paused: frozenset[str] = frozenset()
+        self._pauses = -1
+        self._next_us: int | None = None
+        self._looked_us = 0
+        self._is_hungry = True
+        self._has_suspects = terms.takes_suspects_only
+        self._is_stopping = False
+        self._stop_by: float | None = None
+        self._lost_since: float | None = None
+        self._pause_s = 0.0
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Finish what can be finished within the grace time and release the rest; `at_once`: release everything now."""
+        self._is_stopping = True
+        if at_once:
+            self._stop_by = time.monotonic()
+        self._wakes.ring()
+
+    def _report(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        self._wakes.ring()
+
+    def run(self) -> None:
+        """Works until it is stopped, or, if it takes suspects only, until there is none."""
+        with self._door.line() as line:
+            self._enter(line)
+            try:
+                while not self._is_done():
+                    self._step(line)
+            finally:
+                self._executor.stop()
+                self._leave(line)
+
+    def _is_done(self) -> bool:
+        if self._outcomes or self._executor.running:
+            overdue = self._stop_by is not None and time.monotonic() > self._stop_by + self._terms.grace_s
+            return self._is_stopping and overdue
+        if self._terms.takes_suspects_only and not self._has_suspects:
+            return True
+        return self._is_stopping
+
+    def _step(self, line: Line) -> None:
+        """One round: at most one turn, or one sleep."""
+        if self._is_stopping:
+            self._wind_down()
+        outcomes = self._take()
+        now_us = self._door.now_us()
+        looks = self._must_look(now_us)
+        alone = self._may_run_alone()
+        slots = 0 if self._is_stopping or self._has_suspects else self._executor.free
+        if not (outcomes or looks or alone or (self._is_hungry and slots > 0)):
+            self._sleep(line, now_us)
+            return
+        until_us = now_us + round(self._terms.lease_s * 1_000_000)
+        order = Order(
+            outcomes=outcomes,
+            slots=slots,
+            lease=Lease(token=secrets.randbits(63), owner=self.owner, until_us=until_us),
+            queues=self._terms.queues,
+            paused=self._paused,
+            looks_around=looks,
+            alone=alone,
+        )
+        if looks:
+            self._looked_us = now_us
+        try:
+            result = self._make(line, order)
+        except StoreUnavailable as error:
+            self._outcomes.extendleft(reversed(outcomes))
+            self._mind_outage(error)
+            return
+        self._mind_return()
+        self._accept(result, order)
+        if looks:
+            self._recovery.reap(line, self._runs, now_us=now_us)
+
+    def _take(self) -> list[Outcome]:
+        """All outcomes that have arrived."""
+        taken: list[Outcome] = []
+        while self._outcomes:
+            taken.append(self._outcomes.popleft())
+        return taken
+
+    # Turns
+
+    def _make(self, line: Line, order: Order) -> Turn:
+        """One turn, with what an outcome that is stale or cannot be written makes necessary."""
+        try:
+            return self._attempt(line, order)
+        except NotHeld:
+            return self._make(line, replace(order, careful=True, lease=self._fresh(order.lease)))
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            if not order.outcomes:
+                raise
+            _log.warning("a turn of %d results failed (%s); settling them one by one", len(order.outcomes), error)
+            return self._one_by_one(line, order)
+
+    def _attempt(self, line: Line, order: Order) -> Turn:
+        made: list[Turn] = []
+
+        def unit(tx: Tx) -> Turn:
+            made.clear()
+            result = turn(
+                tx,
+                order,
+                runs=self._runs,
+                definitions=self._definitions,
+                handler_grace_us=round(self._terms.handler_grace_s * 1_000_000),
+                timeout_s=self._terms.timeout_s,
+            )
+            made.append(result)
+            return result
+
+        def landed(tx: Tx) -> Turn | None:
+            return made[0] if made and has_landed(tx, order, made[0]) else None
+
+        return self._door.write(unit, landed=landed, on=line)
+
+    def _one_by_one(self, line: Line, order: Order) -> Turn:
+        """Settles each outcome in a transaction of its own; one that cannot be written becomes a failure that can."""
+        whole = Turn(has_more=True)
+        for outcome in order.outcomes:
+            single = replace(order, outcomes=[outcome], slots=0, looks_around=False, alone=False, careful=True)
+            try:
+                part = self._attempt(line, single)
+            except StoreUnavailable:
+                whole.carried.append(outcome)
+                continue
+            except Exception as error:
+                _log.exception("the result of job %d cannot be stored", outcome.job.id)
+                part = self._attempt(line, replace(single, outcomes=[broken(outcome, error)]))
+            whole.stored |= part.stored
+            whole.settled += part.settled
+            whole.carried += part.carried
+            whole.lost += part.lost
+        return whole
+
+    def _fresh(self, lease: Lease) -> Lease:
+        return replace(lease, token=secrets.randbits(63))
+
+    def _accept(self, result: Turn, order: Order) -> None:
+        """Takes over what the committed turn has brought."""
+        for held in result.stored.values():
+            self._runs.keep(held)
+        for outcome in result.lost:
+            _log.warning(
+                "attempt %d of job %d (%s) is no longer ours: another took over or its run moved on; its result is refused",
+                outcome.job.attempt,
+                outcome.job.id,
+                outcome.job.handler,
+            )
+        if result.works:
+            self._executor.submit(result.works)
+        if order.alone:
+            self._has_suspects = bool(result.works)
+        self._is_hungry = result.has_more or (self._is_hungry and order.slots == 0)
+        if result.next_us is not None and (self._next_us is None or result.next_us < self._next_us):
+            self._next_us = result.next_us
+        if result.carried:
+            self._outcomes.extendleft(reversed(result.carried))
+            if not result.settled and not result.works:
+                self._pause_s = min(max(self._pause_s * 2, CARRY_PAUSE_S[0]), CARRY_PAUSE_S[1])
+                self._wakes.wait(self._pause_s)
+                return
+        self._pause_s = 0.0
+
+    # Looking around and sleeping
+
+    def _must_look(self, now_us: int) -> bool:
+        """True when something is known to be due, or when a busy worker has not looked for a while."""
+        if self._next_us is not None and self._next_us <= now_us:
+            self._next_us = None
+            return True
+        return self._is_hungry and now_us - self._looked_us >= LOOK_AROUND_US
+
+    def _may_run_alone(self) -> bool:
+        if not self._has_suspects or self._is_stopping or self._terms.is_supervised and not self._terms.takes_suspects_only:
+            return False
+        return not self._outcomes and not self._executor.running
+
+    def _sleep(self, line: Line, now_us: int) -> None:
+        """Waits until rung, until the next known moment, or until it is time to ask the database."""
+        timeout_s = self._wakes.poll_s
+        if self._next_us is not None:
+            timeout_s = min(timeout_s, max(self._next_us - now_us, 0) / 1_000_000)
+        if self._stop_by is not None:
+            timeout_s = min(timeout_s, max(self._stop_by - time.monotonic(), 0.001))
+        news = self._wakes.wait(timeout_s)
+        if news.is_rung and not news.is_foreign:
+            return
+        try:
+            self._look(line)
+        except StoreUnavailable as error:
+            self._mind_outage(error)
+
+    def _look(self, line: Line) -> None:
+        """Asks the database, in one statement, whether there is something to do."""
+        seen = self._door.write(lambda tx: claims.probe(tx, self._terms.queues, paused=self._paused), on=line, reads=True)
+        self._mind_return()
+        if seen.pauses != self._pauses:
+            self._paused = self._door.write(claims.paused_queues, on=line, reads=True)
+            self._pauses = seen.pauses
+            self._is_hungry = True
+        self._is_hungry = self._is_hungry or seen.has_ready
+        if not self._terms.is_supervised:
+            self._has_suspects = seen.has_suspect
+        elif self._terms.takes_suspects_only:
+            self._has_suspects = seen.has_suspect
+        self._next_us = seen.next_us
+        self._wakes.found(something=seen.has_ready)
+
+    # Losing the database
+
+    def _mind_outage(self, error: StoreUnavailable) -> None:
+        if self._lost_since is None:
+            self._lost_since = time.monotonic()
+            self._pause_s = OUTAGE_PAUSE_S[0]
+            _log.warning(
+                "the database is lost (%s); %d results and %d running jobs are kept, and it is asked again until it is back",
+                error,
+                len(self._outcomes),
+                len(self._executor.running),
+            )
+        self._wakes.wait_blindly(self._pause_s)
+        self._pause_s = min(self._pause_s * 1.5, OUTAGE_PAUSE_S[1])
+
+    def _mind_return(self) -> None:
+        if self._lost_since is None:
+            return
+        _log.warning("the database is back after %.1f s", time.monotonic() - self._lost_since)
+        self._lost_since = None
+        self._pause_s = 0.0
+        self._is_hungry = True
+        self._recovery.note_return()
+
+    # Coming and going
+
+    def _enter(self, line: Line) -> None:
+        row = workers.WorkerRow.here(self.owner, self._terms.queues, self._terms.concurrency)
+        try:
+            self._door.write(lambda tx: workers.enter(tx, row), on=line)
+            self._look(line)
+        except StoreUnavailable as error:
+            self._mind_outage(error)
+
+    def _wind_down(self) -> None:
+        """On the way out: give back what has not been started, and at the end of the grace time what still runs."""
+        for job in self._executor.take_back():
+            self._outcomes.append(Returned(job))
+        if self._stop_by is None:
+            self._stop_by = time.monotonic() + self._terms.grace_s
+        if time.monotonic() >= self._stop_by:
+            for job in self._executor.abandon():
+                self._outcomes.append(Returned(job))
+
+    def _leave(self, line: Line) -> None:
+        try:
+            self._door.write(lambda tx: workers.leave(tx, self.owner), on=line)
+        except StoreUnavailable:
+            _log.warning("the database cannot be reached; what is left in hand comes back when its lease ends")

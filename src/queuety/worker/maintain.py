@@ -1,0 +1,161 @@
+"""The chores: one function each. Every worker does them; each is idempotent and may be done by several at once."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+from queuety.commands.definitions import Definitions
+from queuety.errors import StoreError
+from queuety.model import ErrorInfo, ErrorKind, Failed, Span
+from queuety.store import claims, leases, workers
+from queuety.store.door import Door, Line, Tx
+from queuety.store.leases import Fallen
+from queuety.store.load import Runs
+from queuety.store.rows import Lease
+from queuety.worker.outcome import Outcome
+from queuety.worker.turn import Order, turn
+
+_log = logging.getLogger("queuety.worker")
+
+REAPED_AT_ONCE: Final = 200
+REAP_EVERY_S: Final = 1.0
+
+
+class Recovery:
+    """Takes back what processes held that are gone, once it may."""
+
+    def __init__(self, door: Door, definitions: Definitions, *, lease_s: float) -> None:
+        self._door = door
+        self._definitions = definitions
+        self._lease_s = lease_s
+        self._since = time.monotonic()
+        self._reaped = 0.0
+
+    def note_return(self) -> None:
+        """The database is back: nobody is reaped until one whole lease has passed, so that an outage costs no re-runs."""
+        self._since = time.monotonic()
+
+    def reap(self, line: Line, runs: Runs, *, now_us: int) -> int:
+        """Recovers leases that have ended, at most once a second; says how many jobs it took back."""
+        moment = time.monotonic()
+        if moment - self._since < self._lease_s or moment - self._reaped < REAP_EVERY_S:
+            return 0
+        self._reaped = moment
+        return recover(self._door, self._definitions, runs=runs, on=line)
+
+
+def recover(door: Door, definitions: Definitions, *, runs: Runs | None = None, on: Line | None = None) -> int:
+    """Recovers every lease that has ended by now; says how many jobs were taken back."""
+
+    def unit(tx: Tx) -> int:
+        now_us = tx.now_us()
+        fallen = leases.ended(tx, now_us=now_us, limit=REAPED_AT_ONCE)
+        return _take_back(tx, fallen, definitions, runs or Runs(), now_us=now_us, ended_by_us=now_us)
+
+    total = 0
+    while True:
+        count = door.write(unit, on=on)
+        total += count
+        if count < REAPED_AT_ONCE:
+            return total
+
+
+def give_back_of_dead(door: Door, definitions: Definitions, owner: int) -> int:
+    """Takes back at once what a process held that is known to be dead; says how many jobs."""
+
+    def unit(tx: Tx) -> int:
+        fallen = leases.held_by(tx, owner)
+        workers.leave(tx, owner)
+        return _take_back(tx, fallen, definitions, Runs(), now_us=tx.now_us(), ended_by_us=None)
+
+    return door.write(unit)
+
+
+def _take_back(
+    tx: Tx,
+    fallen: Collection[Fallen],
+    definitions: Definitions,
+    runs: Runs,
+    *,
+    now_us: int,
+    ended_by_us: int | None,
+) -> int:
+    """Makes suspects of what was held together, and ends the attempts of what was held alone."""
+    together = [one for one in fallen if not one.was_alone]
+    count = leases.suspect(tx, together, ended_by_us=ended_by_us) if together else 0
+    token = secrets.randbits(63)
+    outcomes: list[Outcome] = []
+    for one in sorted(fallen, key=lambda one: one.job.id):
+        if one.was_alone:
+            job = leases.take_over(tx, one, token, now_us=now_us, ended_by_us=ended_by_us)
+            if job is not None:
+                outcomes.append(Failed(job, _stale(one), Span(now_us, now_us, one.owner), jitter=secrets.randbits(16) / 65535))
+    if outcomes:
+        settle(tx, outcomes, definitions, runs)
+    if fallen:
+        tx.dialect.notify(tx.cursor, tx.tables.prefix)
+    return count + len(outcomes)
+
+
+def settle(tx: Tx, outcomes: Collection[Outcome], definitions: Definitions, runs: Runs) -> None:
+    """Settles outcomes that no loop has in hand; what cannot be settled now stays leased, its lease at an end."""
+    lease = Lease(token=secrets.randbits(63), owner=0, until_us=0)
+    order = Order(outcomes=list(outcomes), slots=0, lease=lease, queues=(), careful=True)
+    turn(tx, order, runs=runs, definitions=definitions, handler_grace_us=0, timeout_s=None)
+
+
+def _stale(one: Fallen) -> ErrorInfo:
+    return ErrorInfo(
+        message=f"the worker that ran attempt {one.job.attempt} of {one.job.handler} died or was cut off",
+        type_name="queuety.errors:LeaseLost",
+        kind=ErrorKind.STALE_WORKER,
+    )
+
+
+class Renewer:
+    """Extends the leases of some processes, in a thread of its own, three times in every lease.
+
+    In a supervisor it runs beside no user code. In a process that runs handlers itself, code that holds the interpreter
+    lock for longer than a lease keeps it from renewing, and the attempt is fenced.
+    """
+
+    def __init__(self, door: Door, owners: Callable[[], Collection[int]], *, lease_s: float) -> None:
+        self._door = door
+        self._owners = owners
+        self._lease_s = lease_s
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="queuety-renew", daemon=True)
+
+    def start(self) -> None:
+        """Starts renewing."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops renewing; leases run on to their end."""
+        self._end.set()
+
+    def _run(self) -> None:
+        while not self._end.wait(self._lease_s / 3):
+            try:
+                renew(self._door, self._owners(), lease_s=self._lease_s)
+            except StoreError as error:
+                _log.warning("leases could not be renewed, trying again: %s", error)
+
+
+def renew(door: Door, owners: Collection[int], *, lease_s: float) -> int:
+    """Extends by one lease from now everything that these processes hold; says how many jobs that is."""
+    if not owners:
+        return 0
+
+    def unit(tx: Tx) -> int:
+        now_us = tx.now_us()
+        workers.seen(tx, owners)
+        workers.forget_dead(tx, now_us - round(20 * lease_s * 1_000_000))
+        return claims.renew(tx, owners, now_us + round(lease_s * 1_000_000))
+
+    return door.write(unit)

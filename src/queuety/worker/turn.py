@@ -1,0 +1,223 @@
+"""One turn of a worker: settle what has been run, decide what follows, claim what is next; one transaction.
+
+All that came in while the previous commit was in flight is settled together (natural batching). Many events of one
+workflow fold into one write. No user code runs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from queuety.commands.definitions import Definitions
+from queuety.engine.decide import decide_all
+from queuety.engine.jobs import decide_job
+from queuety.model import Due, Effect, Event, Failed, Job, Succeeded
+from queuety.store import claims, load
+from queuety.store.door import Tx
+from queuety.store.load import Held, Runs
+from queuety.store.rows import Lease
+from queuety.store.settle import Plan, write
+from queuety.worker.outcome import Outcome, Returned, Unhandled
+from queuety.worker.works import Work, handler_unknown, work_of
+
+LETTERS = 200
+"""At most this many timers and messages are opened in one turn."""
+PROMOTED = 1000
+"""At most this many delayed jobs are made ready in one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a turn is to do. `lease` is fresh for every turn; with `slots` 0 nothing is claimed.
+
+    `looks_around`: also open what is due in the inboxes and promote delayed jobs. `careful`: ask first which jobs are
+    still held, after a turn in which one was not. `alone`: claim one suspect instead of ready jobs.
+    """
+
+    outcomes: Sequence[Outcome]
+    slots: int
+    lease: Lease
+    queues: Sequence[str]
+    paused: Collection[str] = ()
+    looks_around: bool = False
+    careful: bool = False
+    alone: bool = False
+
+
+@dataclass(slots=True)
+class Turn:
+    """What came of it. `carried` could not be settled now (their workflow is locked elsewhere) and go into the next turn.
+
+    `lost` are outcomes whose job was no longer held: refused, nothing of them was written. `has_more`: there is, or may
+    be, more to claim. `next_us`: the earliest moment at which something that this turn wrote comes due.
+    """
+
+    works: list[Work] = field(default_factory=list)
+    stored: dict[int, Held] = field(default_factory=dict)
+    settled: list[Outcome] = field(default_factory=list)
+    carried: list[Outcome] = field(default_factory=list)
+    lost: list[Outcome] = field(default_factory=list)
+    buried: list[Job] = field(default_factory=list)
+    has_more: bool = False
+    wakes_others: bool = False
+    next_us: int | None = None
+
+
+def turn(
+    tx: Tx,
+    order: Order,
+    *,
+    runs: Runs,
+    definitions: Definitions,
+    handler_grace_us: int,
+    timeout_s: float | None,
+) -> Turn:
+    """Does it all inside the open transaction `tx`. Raises `NotHeld` if, without `careful`, an outcome was stale.
+
+    `timeout_s` is the time limit of a handler that names none.
+    """
+    now_us = tx.now_us()
+    result = Turn()
+    outcomes = _still_held(tx, order.outcomes, result) if order.careful else order.outcomes
+    known = _put_back(tx, outcomes, result, now_us=now_us, grace_us=handler_grace_us)
+    held, events = _gather(tx, known, order, runs, result, now_us=now_us)
+    effects: list[Effect] = []
+    for workflow_id in sorted(events):
+        workflow = held[workflow_id].workflow
+        definition = definitions.get(tx, workflow.definition_hash)
+        effects += decide_all(workflow, definition, events[workflow_id], now_us=now_us)
+    for outcome in known:
+        if outcome.job.workflow_id is None:
+            effects += decide_job(outcome, now_us=now_us)
+            result.settled.append(outcome)
+    plan = Plan.of(effects)
+    result.stored = write(tx, plan, held)
+    result.buried = [end.job for end in plan.buried]
+    jobs = _claim(tx, order, plan, result, now_us=now_us)
+    _prepare(tx, jobs, result, held, runs, definitions, timeout_s)
+    moments = [timer.due_us for timer in plan.timers]
+    moments += [job.due_us for job in plan.added if job.due_us > now_us]
+    moments += [again.due_us for again in plan.retried]
+    result.next_us = min(moments, default=None)
+    return result
+
+
+def has_landed(tx: Tx, order: Order, made: Turn) -> bool:
+    """Whether a turn whose commit ended in a lost connection is in the database; asked in a later transaction.
+
+    A turn is one transaction: what shows one of its writes shows all. One that neither claimed nor recorded anything may
+    be repeated without harm.
+    """
+    if made.works:
+        return claims.has_token(tx, order.lease.token)
+    recorded = [outcome.job for outcome in made.settled if isinstance(outcome, Succeeded | Failed)]
+    return bool(recorded) and claims.has_settled(tx, recorded[0].id, recorded[0].token)
+
+
+def _still_held(tx: Tx, outcomes: Sequence[Outcome], result: Turn) -> list[Outcome]:
+    """The outcomes whose job still carries their token; the others are lost."""
+    holding = claims.still_held(tx, [(outcome.job.id, outcome.job.token) for outcome in outcomes])
+    fresh: list[Outcome] = []
+    for outcome in outcomes:
+        (fresh if (outcome.job.id, outcome.job.token) in holding else result.lost).append(outcome)
+    return fresh
+
+
+def _put_back(
+    tx: Tx, outcomes: Iterable[Outcome], result: Turn, *, now_us: int, grace_us: int
+) -> list[Succeeded | Failed]:
+    """Gives back what was not run; what is left has been run, or is buried because nobody knows its handler."""
+    returned: list[tuple[int, int]] = []
+    rest: list[Succeeded | Failed] = []
+    for outcome in outcomes:
+        if isinstance(outcome, Returned):
+            returned.append((outcome.job.id, outcome.job.token))
+            result.settled.append(outcome)
+            result.wakes_others = True
+        elif isinstance(outcome, Unhandled):
+            since_us = outcome.job.unknown_since_us or now_us
+            if now_us - since_us >= grace_us:
+                rest.append(handler_unknown(outcome, now_us=now_us, since_us=since_us))
+                continue
+            pause_us = min(max((now_us - since_us) // 4, 1_000_000), 15_000_000)
+            claims.put_off(tx, outcome.job, until_us=now_us + pause_us, now_us=now_us, message=outcome.message)
+            result.settled.append(outcome)
+        else:
+            rest.append(outcome)
+    claims.give_back(tx, returned, now_us=now_us)
+    return rest
+
+
+def _gather(
+    tx: Tx, outcomes: Sequence[Succeeded | Failed], order: Order, runs: Runs, result: Turn, *, now_us: int
+) -> tuple[dict[int, Held], dict[int, list[Event]]]:
+    """Locks the workflows that something happened to and says what, in the order in which it arrived."""
+    events: dict[int, list[Event]] = {}
+    by_workflow: dict[int, list[Succeeded | Failed]] = {}
+    for outcome in outcomes:
+        if outcome.job.workflow_id is not None:
+            by_workflow.setdefault(outcome.job.workflow_id, []).append(outcome)
+    held = load.lock(tx, runs, by_workflow)
+    absent = [workflow_id for workflow_id in by_workflow if workflow_id not in held]
+    present = load.existing(tx, absent)
+    for workflow_id, own in by_workflow.items():
+        if workflow_id in held:
+            events[workflow_id] = list(own)
+            result.settled.extend(own)
+        elif workflow_id in present:
+            result.carried.extend(own)
+        else:
+            result.lost.extend(own)
+    if order.looks_around:
+        promoted = claims.promote(tx, now_us=now_us, limit=PROMOTED)
+        result.has_more = promoted > 0
+        result.wakes_others = result.wakes_others or promoted > order.slots
+        due = [workflow_id for workflow_id in load.due_workflows(tx, now_us, LETTERS) if workflow_id not in absent]
+        held |= load.lock(tx, runs, [workflow_id for workflow_id in due if workflow_id not in held])
+        for letter in load.open_letters(tx, [workflow_id for workflow_id in due if workflow_id in held], now_us):
+            if letter.kind == "timer" and letter.visit is not None:
+                events.setdefault(letter.workflow_id, []).append(Due(letter.visit))
+        result.has_more = result.has_more or len(due) >= LETTERS
+    return held, events
+
+
+def _claim(tx: Tx, order: Order, plan: Plan, result: Turn, *, now_us: int) -> list[Job]:
+    """Adds the new jobs, and leases as many jobs as there are slots; the new ones compete with those that wait."""
+    new = list(zip(tx.reserve(len(plan.added)), plan.added, strict=True)) if plan.added else []
+    slots = 0 if order.alone else order.slots
+    claimed = claims.claim(tx, order.queues, slots, order.lease, now_us=now_us, new=new, paused=order.paused)
+    if claimed.new_rows:
+        tx.statements.add_jobs(tx.cursor, claimed.new_rows)
+    jobs = list(claimed.jobs)
+    if order.alone:
+        suspect = claims.claim_suspect(tx, order.queues, order.lease, now_us=now_us, paused=order.paused)
+        jobs += [suspect] if suspect else []
+    left = claimed.left_ready + sum(1 for again in plan.retried if again.due_us <= now_us)
+    result.has_more = result.has_more or left > 0 or (slots > 0 and len(claimed.jobs) >= slots)
+    result.wakes_others = result.wakes_others or left > 0
+    return jobs
+
+
+def _prepare(
+    tx: Tx,
+    jobs: Sequence[Job],
+    result: Turn,
+    held: Mapping[int, Held],
+    runs: Runs,
+    definitions: Definitions,
+    timeout_s: float | None,
+) -> None:
+    """Finds what each claimed job needs to run: its workflow's state as it is now, its step, its options."""
+    strangers = {job.workflow_id for job in jobs if job.workflow_id is not None} - result.stored.keys() - held.keys()
+    around = load.read(tx, runs, strangers)
+    for job in jobs:
+        if job.workflow_id is None:
+            result.works.append(work_of(job, None, None, timeout_s))
+            continue
+        found = result.stored.get(job.workflow_id) or held.get(job.workflow_id) or around.get(job.workflow_id)
+        if found is None:
+            continue
+        result.stored.setdefault(job.workflow_id, found)
+        definition = definitions.get(tx, found.workflow.definition_hash)
+        result.works.append(work_of(job, found.workflow, definition, timeout_s))

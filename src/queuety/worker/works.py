@@ -1,0 +1,76 @@
+"""What a claimed job needs to be run, put together from its row, its workflow and its definition."""
+
+from __future__ import annotations
+
+from queuety.model import (
+    Definition,
+    ErrorInfo,
+    ErrorKind,
+    Failed,
+    HandlerRef,
+    Job,
+    Options,
+    Role,
+    Span,
+    Succeeded,
+    Workflow,
+)
+from queuety.worker.outcome import Outcome, Unhandled, Work
+
+__all__ = ["Work", "broken", "handler_unknown", "work_of"]
+
+NO_OPTIONS = Options()
+
+
+def work_of(
+    job: Job, workflow: Workflow | None, definition: Definition | None, timeout_s: float | None
+) -> Work:
+    """The work that this job is, with `timeout_s` as its time limit if nothing else names one.
+
+    A step's handler and options stand in the definition, any other job's in its own row.
+    """
+    if workflow is None or definition is None:
+        ref, options, step_name = HandlerRef(job.handler, job.config), job.options or NO_OPTIONS, None
+    elif job.role is Role.STEP and job.step_index is not None:
+        spec = definition.steps[job.step_index]
+        ref, options, step_name = spec.handler or HandlerRef(job.handler, job.config), spec.options, spec.name
+    else:
+        ref, options, step_name = HandlerRef(job.handler, job.config), job.options or NO_OPTIONS, None
+    return Work(
+        job=job,
+        ref=ref,
+        state=workflow.state if workflow is not None else {},
+        step_name=step_name,
+        workflow_name=workflow.name if workflow is not None else None,
+        options=options,
+        timeout_s=timeout_s if options.timeout_s is None else options.timeout_s,
+    )
+
+
+def handler_unknown(outcome: Unhandled, *, now_us: int, since_us: int) -> Failed:
+    """The final failure of a job whose handler no worker has known for all its grace time."""
+    waited_s = (now_us - since_us) / 1_000_000
+    return Failed(
+        job=outcome.job,
+        error=ErrorInfo(
+            message=f"{outcome.message} (no worker has known it for {waited_s:,.0f} s)",
+            type_name="queuety.errors:HandlerNotFound",
+            kind=ErrorKind.HANDLER_NOT_FOUND,
+        ),
+        span=Span(started_us=now_us, finished_us=now_us, owner=0),
+        is_final=True,
+    )
+
+
+def broken(outcome: Outcome, error: Exception) -> Failed:
+    """The final failure of an attempt whose outcome the database would not take."""
+    span = outcome.span if isinstance(outcome, Succeeded | Failed) else Span(0, 0, 0)
+    return Failed(
+        job=outcome.job,
+        error=ErrorInfo(
+            message=f"the result of {outcome.job.handler} could not be stored: {type(error).__name__}: {error}"[:2000],
+            type_name="queuety.errors:StoreError",
+        ),
+        span=span,
+        is_final=True,
+    )
