@@ -1,0 +1,77 @@
+"""One try of one job, from the moment it is in hand until its code has returned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from queuety.model import Json, Span
+from queuety.worker.outcome import Outcome, Work
+from queuety.worker.plans import Plan
+
+_NOT_STARTED: Final = -1.0
+
+
+class Attempt:
+    """What the executor knows of a try. Its flags change under the executor's lock only."""
+
+    __slots__ = (
+        "_beat",
+        "has_ended",
+        "has_slot",
+        "is_cancelled",
+        "is_late",
+        "is_settled",
+        "is_told",
+        "on_drop",
+        "plan",
+        "report",
+        "started_s",
+        "started_us",
+        "work",
+    )
+
+    def __init__(
+        self,
+        work: Work,
+        *,
+        report: Callable[[Outcome], object],
+        beat: Callable[[Attempt, Mapping[str, Json] | None], None],
+    ) -> None:
+        self.work = work
+        self.report = report
+        self.on_drop: Callable[[], object] | None = None
+        self._beat = beat
+        self.plan: Plan | None = None
+        self.started_us = 0
+        self.started_s = _NOT_STARTED
+        self.has_slot = True  # counts against the concurrency
+        self.is_settled = False  # its outcome has been reported, or never will be
+        self.is_cancelled = False  # its code should stop
+        self.is_late = False  # its time limit has passed
+        self.is_told = False  # its task has been asked to stop
+        self.has_ended = False  # its code has returned, or never began
+
+    @property
+    def has_started(self) -> bool:
+        """True once its code may be running."""
+        return self.started_s != _NOT_STARTED
+
+    def start(self, now_us: int) -> None:
+        """Start its time; `now_us` is the database's."""
+        self.started_us = now_us
+        self.started_s = time.monotonic()
+
+    def tell(self) -> None:
+        """Note that its task has been asked to stop."""
+        self.is_told = True
+
+    def span(self, owner: int) -> Span:
+        """From its start to now, the duration by the monotonic clock: the host's clock may jump meanwhile."""
+        lasted_s = time.monotonic() - self.started_s if self.has_started else 0.0
+        return Span(self.started_us, self.started_us + round(lasted_s * 1_000_000), owner)
+
+    def beat(self, progress: Mapping[str, Json] | None) -> None:
+        """Renew the lease and keep the progress. Raises `LeaseLost`, and `PayloadError` if it is not JSON."""
+        self._beat(self, progress)

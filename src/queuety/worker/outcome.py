@@ -1,0 +1,131 @@
+"""From a claimed job to what came of it: a pure step of the pipeline, after user code and before anything is written.
+
+Every return and every raise becomes an `Outcome` here. Nothing in this module raises, whatever the user's objects do.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from queuety import codec
+from queuety.errors import Fail, JobTimeout, PayloadError, Retry
+from queuety.model import ErrorInfo, Failed, HandlerRef, Job, Options, Role, Span, State, Succeeded
+from queuety.worker import faults
+
+_LONGEST_RETRY_S: Final = 100 * 365.25 * 86_400
+_NO_OPTIONS: Final = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A claimed job with all that running it takes.
+
+    `ref` is the handler, None for the one in the job's row. `state` is the public state for steps and cleanup handlers
+    (a plain job runs with `job.payload`); nobody may change it any more, handlers get copies. `timeout_s` is the
+    effective limit, None for none; of the options only `retry_on` and `give_up_on` are read. `iteration` counts the
+    rounds of a repeat.
+    """
+
+    job: Job
+    ref: HandlerRef | None = None
+    state: State = field(default_factory=dict)
+    options: Options = _NO_OPTIONS
+    timeout_s: float | None = None
+    step_name: str | None = None
+    workflow_name: str | None = None
+    iteration: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unhandled:
+    """This process cannot resolve the handler: the job goes back at no cost, for one that can."""
+
+    job: Job
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The job was never started and goes back at no cost."""
+
+    job: Job
+
+
+Outcome = Succeeded | Failed | Unhandled | Returned
+
+
+def returned(work: Work, value: object, span: Span, *, as_mapping: Callable[[Any], Any], max_bytes: int) -> Outcome:
+    """What a handler's return value means: a step's output, or a failed attempt if it is none."""
+    try:
+        if value is not None and type(value) is not dict:
+            _refuse_unrun(value)
+        if value is None or work.job.role is not Role.STEP:
+            return Succeeded(work.job, {}, span)
+        output = codec.checked_mapping(as_mapping(value), what="result", max_bytes=max_bytes)
+    except BaseException as exc:  # noqa: BLE001 - the value is the user's object, and reading it may raise anything
+        return raised(work, exc, span)
+    return Succeeded(work.job, output, span)
+
+
+def _refuse_unrun(value: object) -> None:
+    """Raise if the handler returned code instead of running it; a plain job would otherwise end without having run."""
+    if inspect.iscoroutine(value):
+        value.close()  # it would warn that nobody awaited it
+    elif not (inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)):
+        return
+    raise PayloadError(
+        f"the handler returned a {type(value).__name__}, which nobody runs; declare it `async def` and return a mapping"
+    )
+
+
+def raised(work: Work, exc: BaseException, span: Span) -> Failed:
+    """The failed attempt that an exception means, whatever it is."""
+    try:
+        return Failed(
+            job=work.job,
+            error=faults.error_info(exc),
+            span=span,
+            is_final=_is_final(exc, work.options),
+            retry_after_us=_retry_after_us(exc),
+            jitter=random.random(),
+        )
+    except BaseException:  # noqa: BLE001 - out of memory or stack: the attempt must be settled all the same
+        error = ErrorInfo("the handler failed, and its error could not be read", "builtins:BaseException")
+        return Failed(work.job, error, span)
+
+
+def timed_out(work: Work, span: Span, *, note: str = "") -> Failed:
+    """The failed attempt of a handler that ran longer than it may."""
+    limit = "" if work.timeout_s is None else f" of {work.timeout_s:g} s"
+    return raised(work, JobTimeout(f"{work.job.handler} ran longer than its time limit{limit}{note}"), span)
+
+
+def broken(outcome: Outcome, exc: Exception) -> Failed:
+    """The failed attempt that an outcome becomes which the database does not take."""
+    span = outcome.span if isinstance(outcome, Succeeded | Failed) else Span(0, 0, 0)
+    error = faults.error_info(exc)
+    message = faults.storable(f"its result could not be stored: {error.message}", max_bytes=faults.MESSAGE_BYTES)
+    return Failed(outcome.job, replace(error, message=message), span, jitter=random.random())
+
+
+def _is_final(exc: BaseException, options: Options) -> bool:
+    if isinstance(exc, Retry):
+        return False
+    if isinstance(exc, Fail):
+        return True
+    if not options.give_up_on and options.retry_on is None:
+        return False
+    names = faults.type_names(type(exc))
+    if options.give_up_on and not names.isdisjoint(options.give_up_on):
+        return True
+    return options.retry_on is not None and names.isdisjoint(options.retry_on)
+
+
+def _retry_after_us(exc: BaseException) -> int | None:
+    if not isinstance(exc, Retry):
+        return None
+    return round(max(0.0, min(exc.after, _LONGEST_RETRY_S)) * 1_000_000)
