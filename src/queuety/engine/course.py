@@ -167,7 +167,7 @@ class Course:
             self._fail(_no_such_step(self.run(), wish), attempt, control)
             return
         self._close(attempt)
-        self._record_boundary(attempt, verdict.changes, control)
+        self._record_outcome(attempt, verdict.changes, control)
         self.effects.extend(verdict.effects)
         self.workflow = self._settled(following, verdict.changes)
 
@@ -207,7 +207,7 @@ class Course:
         version = workflow.version
         if attempt is not None:
             self._close(attempt)
-            self._record_boundary(attempt, {}, None)
+            self._record_outcome(attempt, None, None)
             version += 1
         self.effects.extend(verdict.effects)
         status = verdict.status or workflow.status
@@ -236,8 +236,8 @@ class Course:
         elif attempt is not None:
             self.effects.append(BuryJob(attempt.job, attempt.error, self.now_us))
 
-    def _record_boundary(self, attempt: Attempt | None, changes: State, control: State | None) -> None:
-        """Append the row of an event that its step has taken."""
+    def _record_outcome(self, attempt: Attempt | None, changes: State | None, control: State | None) -> None:
+        """Append the row of what its step has taken; `changes` is None where the step goes on."""
         if isinstance(attempt, Failed):
             self.record(Entry.FAILED, attempt, changed=changes, control=control, error=attempt.error, is_final=True)
         else:
