@@ -9,6 +9,7 @@ from queuety.define.registry import Registry
 from queuety.define.wire import definition_from_json, definition_to_json
 from queuety.errors import NotFoundError
 from queuety.model import Definition
+from queuety.store import definitions
 from queuety.store.door import Door, Tx
 
 
@@ -26,47 +27,36 @@ class Definitions:
         known = self._known.get(definition_hash)
         if known is not None:
             return known
-        p = tx.statements.parameter
-        tx.cursor.execute(f"SELECT body FROM {tx.tables.definitions.name} WHERE hash = {p}", [definition_hash])
-        row = tx.cursor.fetchone()
-        if row is None:
+        body = definitions.body_of(tx, definition_hash)
+        if body is None:
             raise NotFoundError(f"no definition with hash {definition_hash} is in the database")
-        definition = definition_from_json(decode(row[0]), self._registry)
+        definition = definition_from_json(decode(body), self._registry)
         with self._lock:
             self._known[definition_hash] = definition
         return definition
 
-    def ensure(self, door: Door, definition: Definition, *, now_us: int) -> None:
+    def ensure(self, door: Door, definition: Definition) -> None:
         """Makes sure that the database has this definition, in a transaction of its own.
 
-        Were it part of the caller's transaction, an uncommitted definition would make every other dispatcher of it wait.
+        Were it part of the caller's transaction, an uncommitted definition would make every other dispatcher wait.
         """
-        if definition.hash in self._stored:
-            return
+        if definition.hash not in self._stored:
+            door.write(lambda tx: self.ensure_in(tx, definition))
+            self._remember(definition)
 
-        def unit(tx: Tx) -> None:
-            self.ensure_in(tx, definition, now_us=now_us)
-
-        door.write(unit)
-        self.remember(definition)
-
-    def ensure_in(self, tx: Tx, definition: Definition, *, now_us: int) -> None:
-        """The same inside an open transaction; what the process remembers is left alone, since it may be rolled back."""
-        if definition.hash in self._stored:
-            return
-        p = tx.statements.parameter
-        table = tx.tables.definitions.name
-        tx.cursor.execute(f"SELECT 1 FROM {table} WHERE hash = {p}", [definition.hash])
-        if tx.cursor.fetchone() is None:
-            body = encode(definition_to_json(definition))
-            tx.cursor.execute(
-                f"INSERT INTO {table} (hash, name, version, body, created_us) "
-                f"VALUES ({p}, {p}, {p}, {p}, {p}){tx.statements.bulk.or_leave('hash')}",
-                [definition.hash, definition.name, definition.version, body, now_us],
+    def ensure_in(self, tx: Tx, definition: Definition) -> None:
+        """The same inside an open transaction; nothing is remembered of it, since it may be rolled back."""
+        if definition.hash not in self._stored:
+            definitions.add(
+                tx,
+                definition_hash=definition.hash,
+                name=definition.name,
+                version=definition.version,
+                body=encode(definition_to_json(definition)),
+                now_us=tx.now_us(),
             )
 
-    def remember(self, definition: Definition) -> None:
-        """Notes that the database has this definition for good."""
+    def _remember(self, definition: Definition) -> None:
         with self._lock:
             self._stored.add(definition.hash)
             self._known[definition.hash] = definition

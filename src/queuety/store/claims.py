@@ -57,12 +57,12 @@ def claim(
         hold(tx, taken, lease, now_us=now_us)
     jobs: list[Job] = []
     born_leased: set[int] = set()
-    for (*_, job_id), row, job in winners:
+    for (*_, job_id), row, added in winners:
         if row is not None:
             jobs.append(claimed_from_row(row, lease.token))
-        elif job is not None:
+        elif added is not None:
             born_leased.add(job_id)
-            jobs.append(claimed_from_new(job_id, job, now_us, lease))
+            jobs.append(claimed_from_new(job_id, added, now_us, lease))
     new_rows = tuple(job_row(job_id, job, now_us, lease if job_id in born_leased else None) for job_id, job in new)
     return Claimed(tuple(jobs), new_rows, sum(1 for row in new_rows if row[2] == "ready"))
 
@@ -171,20 +171,20 @@ def put_off(tx: Tx, job: Job, *, until_us: int, now_us: int, message: str) -> bo
     return int(tx.cursor.rowcount) == 1
 
 
-def still_held(tx: Tx, held: Sequence[tuple[int, int]]) -> set[int]:
+def still_held(tx: Tx, held: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
     """Which of these jobs (id and token) still carry that token; their rows are locked."""
     if not held:
         return set()
-    tokens = dict(held)
     rows = tx.statements.select_among(
         tx.cursor,
         ("id", "token"),
         tx.statements.jobs,
         "id",
-        sorted(tokens),
+        sorted({job_id for job_id, _ in held}),
         f" AND phase = 'leased' ORDER BY id{tx.statements.bulk.for_update_waiting}",
     )
-    return {job_id for job_id, token in rows if tokens[job_id] == token}
+    now_held = {(row[0], row[1]) for row in rows}
+    return {pair for pair in held if pair in now_held}
 
 
 def has_token(tx: Tx, token: int) -> bool:

@@ -47,6 +47,14 @@ def leave(tx: Tx, owner: int) -> None:
     tx.cursor.execute(f"DELETE FROM {tx.tables.workers.name} WHERE id = {tx.statements.parameter}", [owner])
 
 
+def set_sleeping(tx: Tx, owner: int, *, sleeping: bool) -> None:
+    """Notes whether the process wants to be told of new work."""
+    p = tx.statements.parameter
+    tx.cursor.execute(
+        f"UPDATE {tx.tables.workers.name} SET sleeping = {p} WHERE id = {p}", [1 if sleeping else 0, owner]
+    )
+
+
 def seen(tx: Tx, owners: Collection[int]) -> None:
     """Notes that these processes live."""
     for owner in sorted(owners):

@@ -25,7 +25,7 @@ from queuety.worker.execute import Executor
 from queuety.worker.maintain import Recovery
 from queuety.worker.outcome import Outcome, Returned
 from queuety.worker.turn import Order, Turn, has_landed, turn
-from queuety.worker.wake import Wakes
+from queuety.worker.wake import Ear, Wakes
 from queuety.worker.works import broken
 
 _log = logging.getLogger("queuety.worker")
@@ -98,14 +98,18 @@ class Loop:
 
     def run(self) -> None:
         """Works until it is stopped, or, if it takes suspects only, until there is none."""
-        with self._door.line() as line:
+        line = self._door.line()
+        ear = Ear(self._door, self._wakes)
+        ear.start()
+        try:
             self._enter(line)
-            try:
-                while not self._is_done():
-                    self._step(line)
-            finally:
-                self._executor.stop()
-                self._leave(line)
+            while not self._is_done():
+                self._step(line)
+        finally:
+            ear.stop()
+            self._executor.stop()
+            self._leave(line)
+            line.close()
 
     def _is_done(self) -> bool:
         if self._outcomes or self._executor.running:
@@ -136,6 +140,7 @@ class Loop:
             paused=self._paused,
             looks_around=looks,
             alone=alone,
+            was_asleep=self._wakes.is_asleep,
         )
         if looks:
             self._looked_us = now_us
@@ -228,6 +233,7 @@ class Loop:
                 outcome.job.handler,
             )
         if result.works:
+            self._wakes.is_asleep = False
             self._executor.submit(result.works)
         if order.alone:
             self._has_suspects = bool(result.works)
@@ -267,16 +273,20 @@ class Loop:
         if news.is_rung and not news.is_foreign:
             return
         try:
+            if self._wakes.may_fall_asleep:
+                # Said before asking once more: what is added in between is either found, or told of.
+                self._door.write(lambda tx: workers.set_sleeping(tx, self.owner, sleeping=True), on=line)
+                self._wakes.is_asleep = True
             self._look(line)
         except StoreUnavailable as error:
             self._mind_outage(error)
 
     def _look(self, line: Line) -> None:
         """Asks the database, in one statement, whether there is something to do."""
-        seen = self._door.write(lambda tx: claims.probe(tx, self._terms.queues, paused=self._paused), on=line, reads=True)
+        seen = self._door.read(lambda tx: claims.probe(tx, self._terms.queues, paused=self._paused), on=line)
         self._mind_return()
         if seen.pauses != self._pauses:
-            self._paused = self._door.write(claims.paused_queues, on=line, reads=True)
+            self._paused = self._door.read(claims.paused_queues, on=line)
             self._pauses = seen.pauses
             self._is_hungry = True
         self._is_hungry = self._is_hungry or seen.has_ready

@@ -13,7 +13,7 @@ from queuety.commands.definitions import Definitions
 from queuety.engine.decide import decide_all
 from queuety.engine.jobs import decide_job
 from queuety.model import Due, Effect, Event, Failed, Job, Succeeded
-from queuety.store import claims, load
+from queuety.store import claims, load, workers
 from queuety.store.door import Tx
 from queuety.store.load import Held, Runs
 from queuety.store.rows import Lease
@@ -32,7 +32,8 @@ class Order:
     """What a turn is to do. `lease` is fresh for every turn; with `slots` 0 nothing is claimed.
 
     `looks_around`: also open what is due in the inboxes and promote delayed jobs. `careful`: ask first which jobs are
-    still held, after a turn in which one was not. `alone`: claim one suspect instead of ready jobs.
+    still held, after a turn in which one was not. `alone`: claim one suspect instead of ready jobs. `was_asleep`: the
+    process had asked to be told of work; if it now finds some, it need not be told any more.
     """
 
     outcomes: Sequence[Outcome]
@@ -43,6 +44,7 @@ class Order:
     looks_around: bool = False
     careful: bool = False
     alone: bool = False
+    was_asleep: bool = False
 
 
 @dataclass(slots=True)
@@ -96,6 +98,10 @@ def turn(
     result.buried = [end.job for end in plan.buried]
     jobs = _claim(tx, order, plan, result, now_us=now_us)
     _prepare(tx, jobs, result, held, runs, definitions, timeout_s)
+    if result.wakes_others:
+        tx.dialect.notify(tx.cursor, tx.tables.prefix)
+    if order.was_asleep and result.works:
+        workers.set_sleeping(tx, order.lease.owner, sleeping=False)
     moments = [timer.due_us for timer in plan.timers]
     moments += [job.due_us for job in plan.added if job.due_us > now_us]
     moments += [again.due_us for again in plan.retried]

@@ -5,18 +5,29 @@ Asking is always enough; everything else only shortens the wait.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from queuety.store.door import Door
+
 FIRST_POLL_S: Final = 0.01
 """How soon a worker that has just been busy asks again where nothing tells it of news."""
 POLL_GROWTH: Final = 1.25
 """How much later each time it found nothing; one second is reached after about five."""
+NAP_S: Final = 0.03
+"""From this pause on, asking the database to wake us is cheaper than asking it for work."""
 WATCH_S: Final = 0.008
 """How often a file is looked at for news: a `stat`, no query; 0.2 % of a core."""
+
+
+LISTEN_AGAIN_S: Final = (0.5, 15.0)
+"""How long a listener that was cut off waits, first and at most, before it tries again."""
+
+_log = logging.getLogger("queuety.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +48,20 @@ class Wakes:
         self._bell = threading.Event()
         self._is_foreign = False
         self._poll_s = min(FIRST_POLL_S, idle_poll_s)
-        self.is_told = False
-        """True while something tells of every change elsewhere, so that asking often would be waste."""
+        self.is_listening = False
+        """True while the database could tell of work elsewhere."""
+        self.is_asleep = False
+        """True while it has been asked to, so that asking often would be waste."""
 
     @property
     def poll_s(self) -> float:
         """How long to wait before asking the database."""
-        return self._idle_poll_s if self.is_told or self._mark else self._poll_s
+        return self._idle_poll_s if self._mark or (self.is_listening and self.is_asleep) else self._poll_s
+
+    @property
+    def may_fall_asleep(self) -> bool:
+        """True when there has been nothing to do for a while, and the database can wake us."""
+        return self.is_listening and not self.is_asleep and self._poll_s >= NAP_S
 
     def ring(self) -> None:
         """Ends the present or the next wait."""
@@ -91,3 +109,38 @@ class Wakes:
                 return False
             if self._bell.wait(min(left, WATCH_S)):
                 return True
+
+
+class Ear:
+    """Listens for what the database tells, in a thread of its own, and begins again when the connection is lost."""
+
+    def __init__(self, door: Door, wakes: Wakes) -> None:
+        self._door = door
+        self._wakes = wakes
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="queuety-listen", daemon=True)
+
+    def start(self) -> None:
+        """Starts listening, where the database tells anything."""
+        if self._door.dialect.tells:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stops within about a second; does not wait for it."""
+        self._end.set()
+
+    def _run(self) -> None:
+        pause_s = LISTEN_AGAIN_S[0]
+        while not self._end.is_set():
+            began = time.monotonic()
+            try:
+                self._door.dialect.listen(self._door.engine, self._door.tables.prefix, self._heard, self._end.is_set)
+            except Exception as error:  # noqa: BLE001 - whatever the driver says, asking goes on without being told
+                _log.info("not listening for work (%s); asking for it instead", error)
+            self._wakes.is_listening = False
+            pause_s = LISTEN_AGAIN_S[0] if time.monotonic() - began > 60 else min(pause_s * 2, LISTEN_AGAIN_S[1])
+            self._end.wait(pause_s)
+
+    def _heard(self) -> None:
+        self._wakes.is_listening = True
+        self._wakes.tell()
