@@ -1,0 +1,250 @@
+"""SQLite: one file, or one connection's memory. It runs in our process; its clock is this host's."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import unquote
+
+from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy.pool import QueuePool, SingletonThreadPool, StaticPool
+
+from queuety.errors import DefinitionError, StoreError, StoreUnavailable
+from queuety.store.dialects.base import Cursor, Dialect, Fault, Limits
+from queuety.store.dialects.bulk import SqliteBulk
+
+WAL_LIMIT: Final = 64 * 1024 * 1024
+"""Bytes that the write-ahead log keeps after a checkpoint: one long reader had made it 320 MB."""
+
+SETUP_S: Final = 10.0
+"""How long a new connection tries to turn WAL on: the switch does not wait by itself while others connect."""
+
+NETWORK_FILESYSTEMS: Final = frozenset({
+    "nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "gpfs",
+    "beegfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph",
+})  # fmt: skip
+"""Where WAL's shared memory does not reach every writer: the file is damaged sooner or later (sqlite.org/wal.html)."""
+
+_BY_PRIMARY: Final = {
+    sqlite3.SQLITE_BUSY: Fault.BUSY,  # with BUSY_SNAPSHOT and BUSY_RECOVERY
+    sqlite3.SQLITE_LOCKED: Fault.BUSY,
+    sqlite3.SQLITE_PROTOCOL: Fault.BUSY,  # lost a race for the log's locks
+    sqlite3.SQLITE_SCHEMA: Fault.TRANSIENT,
+    sqlite3.SQLITE_INTERRUPT: Fault.TRANSIENT,
+    sqlite3.SQLITE_FULL: Fault.FULL,
+    sqlite3.SQLITE_IOERR: Fault.GONE,
+    sqlite3.SQLITE_CANTOPEN: Fault.REFUSED,
+    sqlite3.SQLITE_READONLY: Fault.REFUSED,
+    sqlite3.SQLITE_PERM: Fault.REFUSED,
+    sqlite3.SQLITE_AUTH: Fault.REFUSED,
+}
+_BY_EXTENDED: Final = {
+    sqlite3.SQLITE_ABORT_ROLLBACK: Fault.TRANSIENT,
+    sqlite3.SQLITE_READONLY_DBMOVED: Fault.GONE,  # the file was replaced below an open connection
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE: Fault.DUPLICATE,
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: Fault.DUPLICATE,
+    sqlite3.SQLITE_CONSTRAINT_ROWID: Fault.DUPLICATE,
+}
+
+
+class SqliteDialect(Dialect):
+    """SQLite in WAL mode, several threads and processes on one file."""
+
+    name = "sqlite"
+    names = ("sqlite",)
+    drivers = ("pysqlite",)
+    joinable = ("pysqlite", "aiosqlite")
+    bulk = SqliteBulk()
+    has_one_writer = True
+
+    def __init__(self, engine: Engine, limits: Limits | None) -> None:
+        super().__init__(engine, limits)
+        self._path = _path_of(engine.url)
+        self.is_private = self._path is None
+        # Threads of one process wait for each other in memory; only processes meet in the file.
+        self._writer = f"memory {id(engine)}" if self._path is None else os.path.realpath(self._path)
+        self.place = f"SQLite file {self._path}" if self._path else "SQLite in memory"
+        if self.is_private and isinstance(engine.pool, SingletonThreadPool):
+            raise DefinitionError(
+                "this Engine gives every thread an in-memory database of its own; make it with "
+                "create_engine(url, poolclass=StaticPool, connect_args={'check_same_thread': False}), or pass the URL"
+            )
+
+    @classmethod
+    def connect(cls, url: URL, limits: Limits) -> Engine:
+        if limits.sqlite_synchronous not in ("FULL", "NORMAL"):
+            raise DefinitionError(f"sqlite_synchronous={limits.sqlite_synchronous!r}: FULL or NORMAL is needed")
+        _refuse_shared_memory(url)
+        # No transaction is begun behind our back (isolation_level), none waits inside SQLite (timeout): its own waiting
+        # starved one of eight writers for 4.9 s; see `begin_write`.
+        arguments: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 0.0}
+        if _path_of(url) is None:
+            engine = create_engine(url, poolclass=StaticPool, connect_args=arguments)
+        else:
+            engine = create_engine(
+                url,
+                poolclass=QueuePool,
+                pool_size=limits.pool_size,
+                max_overflow=limits.pool_size,
+                pool_timeout=limits.pool_timeout_s,
+                pool_use_lifo=True,
+                pool_reset_on_return=None,  # the door ends every transaction itself
+                connect_args={**arguments, "cached_statements": 256},
+            )
+        synchronous = limits.sqlite_synchronous
+
+        @event.listens_for(engine, "connect")
+        def set_up(raw: sqlite3.Connection, _record: object) -> None:
+            _persist(lambda: _set_up(raw, synchronous))
+
+        return engine
+
+    def check(self) -> None:
+        if self._path is None:
+            return
+        directory = os.path.dirname(self._path)
+        if not os.path.isdir(directory):
+            raise StoreUnavailable(f"{self.place} cannot be opened: its directory does not exist; make it first")
+        if os.path.isdir(self._path):
+            raise StoreUnavailable(f"{self.place} cannot be opened: it is a directory; name a file")
+        kind = _filesystem(directory)
+        if kind in NETWORK_FILESYSTEMS:
+            raise StoreUnavailable(
+                f"{self.place} lies on a network file system ({kind}), where SQLite's locks do not hold and the file "
+                f"would be damaged; put it on a local disk, or use PostgreSQL or MySQL"
+            )
+
+    def news_mark(self) -> Callable[[], object] | None:
+        path = self._path
+        if path is None:
+            return None
+        log_path = f"{path}-wal"
+
+        def mark() -> object:
+            # A commit appends to the log; a checkpoint that ends it writes the file itself.
+            try:
+                log = os.stat(log_path)
+            except FileNotFoundError:
+                return None
+            return log.st_size, log.st_mtime_ns
+
+        return mark
+
+    def writer_key(self) -> str | None:
+        return self._writer
+
+    def check_idle(self, raw: Any) -> None:
+        if self.is_private and raw.in_transaction:
+            raise StoreError(
+                f"{self.place}: its one connection is inside a transaction of yours; end that one first, or use a file"
+            )
+
+    def begin_write(self, cursor: Cursor, deadline: float) -> None:
+        # A transaction that reads first and then writes cannot be waited for: 193,000 "database is locked" in a test
+        # where BEGIN IMMEDIATE gave none.
+        if cursor.connection.in_transaction:  # an Engine whose own listener has begun a deferred one
+            cursor.execute("ROLLBACK")
+        while True:
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if self.fault_of(error) is not Fault.BUSY or time.monotonic() >= deadline:
+                    raise
+            # Eight writers with synchronous=FULL: the slowest transaction 0.29 s; 4.9 s with SQLite's own back-off.
+            time.sleep(random.uniform(0.0002, 0.004))
+
+    def begin_read(self, cursor: Cursor) -> None:
+        if not cursor.connection.in_transaction:
+            cursor.execute("BEGIN")
+
+    def fault_of(self, error: Exception) -> Fault:
+        code: int | None = getattr(error, "sqlite_errorcode", None)
+        if code is None:
+            return Fault.GONE if "closed database" in str(error) else Fault.FATAL
+        if code in _BY_EXTENDED:
+            return _BY_EXTENDED[code]
+        if code == sqlite3.SQLITE_ERROR and str(error).startswith(("no such table", "no such column")):
+            return Fault.SCHEMA
+        if code == sqlite3.SQLITE_ERROR and "has no column named" in str(error):
+            return Fault.SCHEMA
+        return _BY_PRIMARY.get(code & 0xFF, Fault.FATAL)
+
+    def advice(self, error: Exception, fault: Fault) -> str:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if fault is Fault.BUSY:
+            return "another connection holds the write lock; end its transaction"
+        if fault is Fault.FULL:
+            return "free some space on its disk; nothing was half written"
+        if code == sqlite3.SQLITE_NOTADB:
+            return "the file is not an SQLite database; name another one"
+        if code == sqlite3.SQLITE_CORRUPT:
+            return "the file is damaged; restore it from a backup"
+        if fault is Fault.REFUSED:
+            return "this process needs the right to write the file and its directory"
+        if fault is Fault.GONE:
+            return "look at the disk that holds it"
+        return "see the cause"
+
+
+def _path_of(url: URL) -> str | None:
+    """The absolute path of the file, or None for a database in memory."""
+    name = url.database
+    if not name or name == ":memory:":
+        return None
+    if name.startswith("file:"):
+        name = unquote(name.removeprefix("file:").partition("?")[0])
+        name = "/" + name.lstrip("/") if name.startswith("//") else name
+    return os.path.abspath(name)
+
+
+def _refuse_shared_memory(url: URL) -> None:
+    name = url.database or ""
+    if name.startswith("file:") and (
+        ":memory:" in name or "mode=memory" in name or url.query.get("mode") == "memory" or "cache=shared" in name
+    ):
+        raise DefinitionError(
+            f"{url}: a shared-cache or in-memory URI is not supported; use sqlite:// for a database in memory "
+            f"(all threads of the process share it), or a file"
+        )
+
+
+def _set_up(raw: sqlite3.Connection, synchronous: str) -> None:
+    if raw.execute("PRAGMA journal_mode").fetchone()[0] not in ("wal", "memory"):
+        raw.execute("PRAGMA journal_mode = WAL")
+    raw.execute(f"PRAGMA synchronous = {synchronous}")
+    raw.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
+
+
+def _persist(attempt: Any) -> None:
+    """Runs it again while another connection is in the way, at most `SETUP_S`."""
+    deadline = time.monotonic() + SETUP_S
+    while True:
+        try:
+            attempt()
+            return
+        except sqlite3.OperationalError as error:
+            busy = _BY_PRIMARY.get(getattr(error, "sqlite_errorcode", 0) & 0xFF) is Fault.BUSY
+            if not busy or time.monotonic() >= deadline:
+                raise
+        time.sleep(random.uniform(0.001, 0.01))
+
+
+def _filesystem(directory: str, mounts: str = "/proc/mounts") -> str | None:
+    """The type of the file system that holds this directory, or None where the system does not tell."""
+    try:
+        with open(mounts, encoding="utf-8", errors="replace") as lines:
+            table = [line.split() for line in lines]
+    except OSError:
+        return None
+    where = os.path.join(os.path.realpath(directory), "")
+    best, kind = "", None
+    for _device, point, kind_here, *_ in table:
+        folder = os.path.join(point.replace("\\040", " ").replace("\\011", "\t"), "")
+        if where.startswith(folder) and len(folder) >= len(best):
+            best, kind = folder, kind_here
+    return kind

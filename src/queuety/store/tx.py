@@ -1,0 +1,72 @@
+"""An open transaction, and the connection that a thread keeps for many. The door makes both."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import Connection, Engine
+
+from queuety.store.dialects import Cursor
+
+if TYPE_CHECKING:
+    from queuety.store.door import Door
+
+inherited: Final[list[object]] = []
+"""What a fork has copied of the parent's connections: kept, so that nothing in the child ever closes them."""
+
+
+class Tx:
+    """An open transaction. `cursor` is the driver's own, on the same transaction as `connection`."""
+
+    __slots__ = ("connection", "cursor", "dialect", "door", "statements", "tables")
+
+    def __init__(self, door: Door, connection: Connection, cursor: Cursor) -> None:
+        self.door = door
+        self.connection = connection
+        self.cursor = cursor
+        self.dialect = door.dialect
+        self.tables = door.tables
+        self.statements = door.statements
+
+    def now_us(self) -> int:
+        """Now by the door's clock, in microseconds since the epoch, UTC; no round trip."""
+        return self.door.clock.now_us()
+
+    def reserve(self, count: int) -> list[int]:
+        """`count` new ids for workflows, jobs and messages, ascending."""
+        return self.door.ids.reserve(self, count)
+
+
+class Line:
+    """A connection that one thread keeps for its transactions (`on=`); a lost one is replaced at the next.
+
+    Leaving its `with` gives it back.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: Connection | None = None
+        self._pid = os.getpid()
+
+    def connection(self) -> Connection:
+        """The connection, opened if there is none. Only the door calls this: the driver's errors come bare."""
+        if self._pid != os.getpid():
+            inherited.append(self._connection)
+            self._connection, self._pid = None, os.getpid()
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def close(self) -> None:
+        """Gives it back; the next transaction would open another."""
+        connection, self._connection = self._connection, None
+        if connection is not None and self._pid == os.getpid():
+            connection.close()
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
