@@ -185,7 +185,7 @@ class World:
         workflow = self.workflow
         assert [row.seq for row in self.rows] == list(range(1, workflow.version + 1)), "version = number of rows"
         assert not [key for key in workflow.state if key.startswith("_")]
-        folded = fold(self.payload, [(row.changed, row.removed) for row in self.rows])
+        folded = fold(self.payload, [(row.changed or {}, row.removed or ()) for row in self.rows])
         assert list(folded.items()) == list(workflow.state.items()), "the history folds to the state"
         steps = [new for new, _, _ in self.open.values() if new.role is Role.STEP]
         assert all(new.visit == workflow.visit and new.step_index == workflow.current_step for new in steps)
@@ -208,6 +208,7 @@ class World:
             assert None not in why
         if was is not None:
             assert workflow.visit >= was.visit
+            assert workflow == was or workflow.version > was.version, "no change goes without a row"
             assert workflow.transitions - was.transitions == sum(
                 row.changed is not None for row in self.rows[was.version :]
             )

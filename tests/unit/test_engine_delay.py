@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from queuety.engine.course import STEPS_AT_ONCE
 from queuety.engine.decide import start
 from queuety.model import AppendHistory, Cancel, Due, Entry, Pause, Resume, RetryRun, SetTimer, WorkflowStatus
@@ -105,8 +107,23 @@ def test_a_long_chain_of_zero_delays_goes_on_in_turns() -> None:
         world.fire()
         turns += 1
     assert world.now_us == 0
-    assert (world.workflow.current_step, world.workflow.version) == (3000, 3000)
+    assert (world.workflow.current_step, world.workflow.transitions) == (3000, 3000)
     assert len(world.open) == 1
+
+
+def test_a_chain_that_ends_with_its_turn_needs_no_other() -> None:
+    world = World(flow(*(delay(f"d{index}", 0) for index in range(STEPS_AT_ONCE + 1))))
+    assert (world.workflow.status, world.timers, world.workflow.runtime) == ("completed", [], None)
+
+
+def test_a_turn_that_only_enters_a_step_leaves_a_row_too() -> None:
+    steps = [delay(f"d{index}", 0) for index in range(STEPS_AT_ONCE + 1)]
+    world = World(flow(*steps, then("end")))
+    before = world.workflow
+    world.fire()
+    row = world.rows[-1]
+    assert (row.entry, row.changed, row.step_index) == (Entry.RESUMED, None, STEPS_AT_ONCE + 1)
+    assert (world.workflow.version, world.workflow.transitions) == (before.version + 1, before.transitions)
 
 
 def test_a_pause_between_two_turns_holds_until_resumed() -> None:
@@ -145,6 +162,15 @@ def test_a_delay_waits_anew_when_a_loop_comes_back_to_it() -> None:
     world.now_us = 100 * SECOND
     world.succeed({"_next_step": "d"})
     assert [timer.due_us for timer in world.timers] == [105 * SECOND]
+
+
+def test_a_delay_that_is_retried_keeps_its_first_due_time() -> None:
+    world = World(flow(delay("d", 60)))
+    world.timers.clear()
+    world.workflow = replace(world.workflow, status=WorkflowStatus.FAILED)  # as a deadline would leave it
+    world.now_us = 45 * SECOND
+    world.command(RetryRun())
+    assert [timer.due_us for timer in world.timers] == [60 * SECOND]
 
 
 def test_commands_on_a_run_that_waits() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from queuety.engine.decide import decide, decide_all, start
+from queuety.engine.commanded import obey
+from queuety.engine.course import Course
+from queuety.engine.decide import Decision, decide, decide_all, start
 from queuety.errors import DefinitionError, PayloadError
 from queuety.model import (
     AddJob,
@@ -26,10 +29,11 @@ from queuety.model import (
     RetryJob,
     Role,
     SaveWorkflow,
+    SetTimer,
     StepSpec,
     WorkflowStatus,
 )
-from tests.unit.reference import BOOM, SECOND, World, flow, then
+from tests.unit.reference import BOOM, SECOND, World, delay, flow, then
 
 THREE = flow(then("a"), then("b"), then("c"))
 
@@ -199,6 +203,13 @@ def test_a_duplicate_of_a_settled_success_changes_nothing() -> None:
     assert world.workflow.version == 1
 
 
+def test_a_result_of_another_step_changes_nothing() -> None:
+    world = World(THREE)
+    success = world.success()
+    odd = replace(success, job=replace(success.job, step_index=1))
+    assert decide(world.workflow, THREE, odd, now_us=0) == Decision(world.workflow, ())
+
+
 def test_a_late_result_of_the_same_step_on_an_earlier_visit_changes_nothing() -> None:
     world = World(flow(then("a")))
     world.succeed({"_next_step": "a"})
@@ -224,6 +235,20 @@ def test_a_batch_never_adds_a_job_that_a_later_event_of_it_drops() -> None:
     assert added(effects) == []
     assert world.workflow.status is WorkflowStatus.CANCELLED
     assert world.finished == [success.job.id]
+
+
+def test_a_batch_never_sets_a_timer_that_a_later_event_of_it_drops() -> None:
+    world = World(flow(then("a"), delay("d", 60)))
+    effects = world.tell(world.success(), Commanded(Cancel(), 77))
+    assert [effect for effect in effects if isinstance(effect, SetTimer)] == []
+
+
+def test_dropping_work_leaves_the_cleanup_alone() -> None:
+    world = World(flow(then("a"), on_cancel=HandlerRef("app:undo")))
+    course = Course(world.workflow, world.definition, now_us=0, facts={})
+    obey(course, Commanded(Cancel(), 77))
+    course.drop("once more")
+    assert [job.role for job in added(course.effects)] == [Role.CLEANUP]
 
 
 def test_a_failure_while_paused_fails_the_run() -> None:

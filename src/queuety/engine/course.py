@@ -105,6 +105,12 @@ class Course:
         self.effects = [effect for effect in self.effects if not _is_open_work(effect)]
         self.effects.append(DropWork(self.workflow.id, message, self.now_us))
 
+    def note_since(self, was: Workflow) -> None:
+        """Append a row that tells of no boundary, if the workflow has changed since and no row says so."""
+        if self.workflow is not was and self.workflow.version == was.version:
+            self.record(Entry.RESUMED)
+            self.workflow = replace(self.workflow, version=was.version + 1)
+
     def record(
         self,
         entry: Entry,

@@ -1,6 +1,7 @@
 """The one place where it is decided what an event does to a workflow.
 
-The two laws: whatever is not of the present visit changes nothing, and the version rises by one with every history row.
+The laws: what is not of the present visit changes nothing; the version rises by one with every history row; and no
+change goes without a row, so that who knows the version knows the workflow.
 
 Effects come in the order in which they were decided. Applied by sort they mean the same: first what closes or puts back
 jobs, then `DropWork`, then what is added; nothing that a `DropWork` would have to undo stands before it.
@@ -142,6 +143,7 @@ def _take_news(course: Course, event: Event) -> None:
         course.apply(kind_of(run.spec).resume(run, event))
     elif isinstance(event, Due) and workflow.status is RUNNING:
         course.enter()
+    course.note_since(workflow)
 
 
 def _is_over(workflow: Workflow) -> bool:

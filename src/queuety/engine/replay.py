@@ -1,29 +1,11 @@
-"""A state as a snapshot and the deltas since."""
+"""A state as a snapshot and the deltas since; `fold` is the model's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from queuety.model import Json, State
+from queuety.model.deltas import fold
 
-Delta = tuple[State | None, Sequence[str] | None]
-"""What a history row's `changed` and `removed` hold: keys set, then keys taken out; None where it has none."""
-
-
-def fold(snapshot: State, deltas: Iterable[Delta]) -> dict[str, Json]:
-    """The state after all deltas, oldest first; keys stand in the order in which they first came.
-
-    >>> fold({"a": 1, "b": 2}, [({"c": 3, "a": None}, ()), (None, None), ({}, ("b",))])
-    {'a': None, 'c': 3}
-    """
-    state = dict(snapshot)
-    for changed, removed in deltas:
-        if changed:
-            state.update(changed)
-        if removed:
-            for key in removed:
-                state.pop(key, None)
-    return state
+__all__ = ["delta", "fold"]
 
 
 def delta(before: State, after: State) -> tuple[dict[str, Json], tuple[str, ...]]:
