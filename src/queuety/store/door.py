@@ -53,6 +53,8 @@ class Door:
         self.clock: Clock = DatabaseClock(dialect.now_sql, self._ask_clock)
         self._owns_engine = owns_engine
         self._pid = os.getpid()
+        self.has_schema = False
+        """True once `migrate.ensure` has found the tables to be those of this version."""
         self._is_ready = False
         self._turn: Turn | None = None
         self._inside: Connection | None = None

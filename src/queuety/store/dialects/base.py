@@ -93,8 +93,6 @@ class Usual:
     """Reads the database's clock in microseconds since the epoch; None where it is this host's clock."""
     has_one_writer: ClassVar[bool] = False
     """True if an open transaction that has written keeps all others from writing, whatever they write."""
-    has_transactional_ddl: ClassVar[bool] = True
-    """True if a migration that fails half-way leaves nothing behind."""
     tells: ClassVar[bool] = False
     """True if the database can wake those who sleep: `notify` and `listen` do something."""
     is_private: bool = False

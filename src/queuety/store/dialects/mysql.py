@@ -40,7 +40,6 @@ class MysqlDialect(Dialect):
     drivers = ("pymysql",)
     joinable = ("pymysql", "mysqldb", "aiomysql", "asyncmy")
     bulk = MysqlBulk()
-    has_transactional_ddl: ClassVar[bool] = False
     # UNIX_TIMESTAMP(now) is ambiguous in the hour that a session's time zone repeats; this is not.
     now_sql: ClassVar[str | None] = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))"
 
