@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ class Claimed:
 
 def claim(
     tx: Tx,
-    queues: Sequence[str],
+    queues: Sequence[str] | None,
     limit: int,
     lease: Lease,
     *,
@@ -33,23 +33,26 @@ def claim(
 ) -> Claimed:
     """Leases the first `limit` jobs of these queues, in claim order: queue as listed, priority, due time, id.
 
+    Without `queues`, of all queues alike; that reads all ready rows, and is for scripts and tests.
+
     Jobs that this very transaction adds (`new`, with their ids) compete with those that are there; the winners' rows are
     born leased, which spares a second write of each.
     """
-    place = {queue: number for number, queue in enumerate(dict.fromkeys(queues)) if queue not in paused}
+    place = _places(tx, queues, paused)
     contenders: list[tuple[tuple[int, int, int, int], Sequence[Any] | None, NewJob | None]] = []
     for job_id, job in new:
-        if job.queue in place and job.due_us <= now_us:
-            key = (place[job.queue], TOP_RANK - job.priority, job.due_us, job_id)
+        if job.due_us <= now_us and (number_of := _place_of(job.queue, place, queues, paused)) is not None:
+            key = (number_of, TOP_RANK - job.priority, job.due_us, job_id)
             contenders.append((key, None, job))
-    waiting = 0
+    wanted = limit
     for queue, number in place.items():
-        if waiting >= limit:
+        if wanted <= 0:
             break
-        tx.cursor.execute(tx.statements.claim_ready, [queue, limit - waiting])
+        tx.cursor.execute(tx.statements.claim_ready, [queue, wanted])
         rows = tx.cursor.fetchall()
-        waiting += len(rows)
         contenders.extend(((number, row[3], row[7], row[0]), row, None) for row in rows)
+        if queues is not None:
+            wanted -= len(rows)
     contenders.sort(key=lambda contender: contender[0])
     winners = contenders[: max(limit, 0)]
     taken = [row[0] for _, row, _ in winners if row is not None]
@@ -67,11 +70,27 @@ def claim(
     return Claimed(tuple(jobs), new_rows, sum(1 for row in new_rows if row[2] == "ready"))
 
 
-def claim_suspect(tx: Tx, queues: Sequence[str], lease: Lease, *, now_us: int, paused: Collection[str] = ()) -> Job | None:
-    """Leases the first suspect of these queues, for a process that holds nothing else."""
-    for queue in dict.fromkeys(queues):
-        if queue in paused:
-            continue
+def _places(tx: Tx, queues: Sequence[str] | None, paused: Collection[str]) -> dict[str, int]:
+    """Each queue's place in the order; of all queues alike, the same place."""
+    if queues is not None:
+        return {queue: number for number, queue in enumerate(dict.fromkeys(queues)) if queue not in paused}
+    tx.cursor.execute(f"SELECT DISTINCT queue FROM {tx.statements.jobs} WHERE {CLAIMABLE} ORDER BY queue")
+    return {row[0]: 0 for row in tx.cursor.fetchall() if row[0] not in paused}
+
+
+def _place_of(
+    queue: str, place: Mapping[str, int], queues: Sequence[str] | None, paused: Collection[str]
+) -> int | None:
+    if queues is None:
+        return None if queue in paused else 0
+    return place.get(queue)
+
+
+def claim_suspect(
+    tx: Tx, queues: Sequence[str] | None, lease: Lease, *, now_us: int, paused: Collection[str] = ()
+) -> Job | None:
+    """Leases the first suspect of these queues (of all, without), for a process that holds nothing else."""
+    for queue in _places(tx, queues, paused):
         tx.cursor.execute(tx.statements.claim_suspects, [queue, 1])
         row = tx.cursor.fetchone()
         if row is not None:
@@ -185,6 +204,23 @@ def still_held(tx: Tx, held: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
     )
     now_held = {(row[0], row[1]) for row in rows}
     return {pair for pair in held if pair in now_held}
+
+
+def beat(tx: Tx, job: Job, *, until_us: int, progress: str | None) -> bool:
+    """Extends this attempt's lease and keeps its progress (JSON text), if given; False if the lease is lost."""
+    p = tx.statements.parameter
+    kept = "" if progress is None else f", progress = {p}"
+    tx.cursor.execute(
+        f"UPDATE {tx.statements.jobs} SET wake_us = {p}{kept} WHERE id = {p} AND token = {p} AND phase = 'leased'",
+        [until_us, *([] if progress is None else [progress]), job.id, job.token],
+    )
+    return int(tx.cursor.rowcount) == 1
+
+
+def exists(tx: Tx, job_id: int) -> bool:
+    """Whether the job's row is there."""
+    tx.cursor.execute(f"SELECT 1 FROM {tx.statements.jobs} WHERE id = {tx.statements.parameter}", [job_id])
+    return tx.cursor.fetchone() is not None
 
 
 def has_token(tx: Tx, token: int) -> bool:

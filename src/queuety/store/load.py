@@ -142,6 +142,27 @@ def _deltas(tx: Tx, between: Mapping[int, tuple[int, int]]) -> dict[int, list[tu
     return found
 
 
+def id_of_key(tx: Tx, name: str, idempotency_key: str) -> int | None:
+    """The id of the run of this name that was dispatched with this key, or None."""
+    p = tx.statements.parameter
+    tx.cursor.execute(
+        f"SELECT id FROM {tx.statements.workflows} WHERE name = {p} AND idempotency_key = {p} "
+        "AND idempotency_key IS NOT NULL",
+        [name, idempotency_key],
+    )
+    row = tx.cursor.fetchone()
+    return None if row is None else int(row[0])
+
+
+def has_operation(tx: Tx, run_id: int, operation: int) -> bool:
+    """Whether a command with this operation id stands in the run's history."""
+    p = tx.statements.parameter
+    tx.cursor.execute(
+        f"SELECT 1 FROM {tx.statements.history} WHERE run_id = {p} AND token = {p} LIMIT 1", [run_id, operation]
+    )
+    return tx.cursor.fetchone() is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Letter:
     """One thing that has come due for a workflow."""

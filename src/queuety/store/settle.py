@@ -28,6 +28,7 @@ from queuety.model import (
 from queuety.store.door import Tx
 from queuety.store.load import Held
 from queuety.store.rows import ending_row, history_row, job_row, progress_row, workflow_row
+from queuety.store.statements import WORKFLOW_COLUMNS
 
 SMALL_STATE = 1024
 """Up to this many characters the snapshot is written at every boundary: the row is rewritten anyway."""
@@ -193,8 +194,23 @@ def _needs_snapshot(state_bytes: int, delta_bytes: int) -> bool:
 
 def add_workflows(tx: Tx, runs: Sequence[tuple[Workflow, str]]) -> None:
     """Adds the rows of new runs, each with the text of its payload."""
-    rows = []
-    for workflow, payload in runs:
-        state = payload if workflow.version == 0 else encode(workflow.state)
-        rows.append((*workflow_row(workflow, state), payload))
-    tx.statements.add_workflows(tx.cursor, rows)
+    tx.statements.add_workflows(tx.cursor, [_new_row(workflow, payload) for workflow, payload in runs])
+
+
+def add_keyed_workflow(tx: Tx, workflow: Workflow, payload: str) -> bool:
+    """Adds the row of a run with an idempotency key; False, and nothing is added, if the key is taken."""
+    columns = (*WORKFLOW_COLUMNS, "payload")
+    statements = tx.statements
+    values = ", ".join([statements.parameter] * len(columns))
+    tx.cursor.execute(
+        f"INSERT INTO {statements.workflows} ({', '.join(columns)}) VALUES ({values}){statements.bulk.or_leave('id')}",
+        _new_row(workflow, payload),
+    )
+    # The count of rows does not tell on MySQL: one that is left as it is counts as found.
+    tx.cursor.execute(f"SELECT 1 FROM {statements.workflows} WHERE id = {statements.parameter}", [workflow.id])
+    return tx.cursor.fetchone() is not None
+
+
+def _new_row(workflow: Workflow, payload: str) -> tuple[Any, ...]:
+    state = payload if workflow.version == 0 else encode(workflow.state)
+    return (*workflow_row(workflow, state), payload)

@@ -39,7 +39,7 @@ class Order:
     outcomes: Sequence[Outcome]
     slots: int
     lease: Lease
-    queues: Sequence[str]
+    queues: Sequence[str] | None
     paused: Collection[str] = ()
     looks_around: bool = False
     careful: bool = False

@@ -1,0 +1,88 @@
+"""Verbs of plain jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
+
+from queuety.app.core import Core
+from queuety.commands.dispatch import add_jobs
+from queuety.define.handlers import HandlerLike, Job
+from queuety.define.jobs import job_request
+from queuety.inspect import jobs
+from queuety.inspect.states import JobState
+from queuety.model import JobStatus, Priority
+from queuety.store import claims
+from queuety.store.door import Tx
+
+
+class JobVerbs(Core):
+    """What can be done with plain jobs."""
+
+    def dispatch(
+        self,
+        handler: HandlerLike | Job,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        priority: Priority | int | None = None,
+        delay: float | None = None,
+        max_attempts: int | None = None,
+        connection: Connection | Session | None = None,
+    ) -> int:
+        """Adds a job and gives back its id. What the call says wins over what the handler says.
+
+        `handler` is a function marked with `@job`, a `Job` class or instance, or a registered alias; `delay` is in
+        seconds. With `connection` the job is part of the caller's own transaction. Raises `DefinitionError` for what is
+        no job, `PayloadError` for a payload that is not JSON or does not fit the handler; nothing is written then.
+        """
+        request = job_request(
+            self.registry,
+            handler,
+            payload,
+            queue=queue,
+            priority=priority,
+            delay=delay,
+            max_attempts=max_attempts,
+            max_bytes=self.settings.max_value_bytes,
+        )
+        if connection is not None:
+            with self._joined(connection) as tx:
+                return add_jobs(tx, [request.new_job(tx.now_us())])[0]
+        added: list[int] = []
+
+        def unit(tx: Tx) -> int:
+            added[:] = add_jobs(tx, [request.new_job(tx.now_us())])
+            return added[0]
+
+        return self._write(unit, landed=lambda tx: added[0] if added and claims.exists(tx, added[0]) else None)
+
+    def job_status(self, job_id: int) -> JobState | None:
+        """The job as it is now, or None for an unknown id."""
+        with self.door.reading() as connection:
+            return jobs.job_status(connection, self._door.tables, job_id)
+
+    def list_jobs(
+        self,
+        queue: str | None = None,
+        status: JobStatus | str | None = None,
+        workflow_id: int | None = None,
+        cleanup: bool = False,
+        limit: int = 50,
+    ) -> list[JobState]:
+        """Jobs, newest first, at most `limit`; those that clean up after a run only with `cleanup`."""
+        with self.door.reading() as connection:
+            return jobs.list_jobs(
+                connection,
+                self._door.tables,
+                queue=queue,
+                status=status,
+                workflow_id=workflow_id,
+                cleanup=cleanup,
+                limit=limit,
+            )
+
+

@@ -1,0 +1,211 @@
+"""Verbs of workflows: start, see, steer, wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
+
+from queuety import codec
+from queuety.app.core import Core, checked_timeout
+from queuety.commands.dispatch import start_run, start_runs
+from queuety.commands.steer import steer
+from queuety.define.builder import WorkflowBuilder
+from queuety.define.wire import definition_from_json
+from queuety.errors import DefinitionError, NotFoundError, PayloadError, WaitTimeout
+from queuety.inspect import timeline, workflows
+from queuety.inspect.states import WorkflowState
+from queuety.inspect.timeline import TimelineEvent
+from queuety.model import Cancel, Definition, Json, Pause, Resume, RetryRun, WorkflowStatus
+from queuety.store import load
+from queuety.store.door import Tx
+
+WAIT_PAUSE_S = (0.01, 0.5)
+"""How long `wait` pauses between two looks, first and at most."""
+
+
+class WorkflowVerbs(Core):
+    """What can be done with workflows."""
+
+    def workflow(self, name: str) -> WorkflowBuilder:
+        """A builder of a workflow of this name, which `dispatch()` starts here. Raises `DefinitionError`."""
+        return WorkflowBuilder(name, dispatcher=self, registry=self.registry)
+
+    define_workflow = workflow
+
+    def dispatch_workflow(
+        self,
+        builder: WorkflowBuilder,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        connection: Connection | Session | None = None,
+    ) -> int:
+        """Starts a run of what the builder says and gives back its id.
+
+        With `connection` (an SQLAlchemy `Connection` or `Session`) the dispatch is part of the caller's transaction:
+        committed or rolled back with it. Raises `DefinitionError` for a workflow without steps, `PayloadError` for a
+        payload that is not a mapping of JSON or holds a key that starts with `_`; nothing is written then.
+        """
+        return self._start(builder.build(self.registry), payload, builder.key, connection)
+
+    def dispatch_definition(
+        self,
+        definition: Mapping[str, Any],
+        payload: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        connection: Connection | Session | None = None,
+    ) -> int:
+        """Starts a run of a definition in its JSON form (`builder.definition()`) and gives back its id.
+
+        Of several dispatches of one workflow name with one `idempotency_key` the first wins; all give back its id.
+        Raises as `dispatch_workflow`.
+        """
+        return self._start(definition_from_json(definition, self.registry), payload, idempotency_key, connection)
+
+    def dispatch_many(self, builder: WorkflowBuilder, payloads: Iterable[Mapping[str, Any] | None]) -> list[int]:
+        """Starts a run per payload, all or none, in few statements; gives back their ids in order.
+
+        Raises as `dispatch_workflow`; a builder with an idempotency key is refused.
+        """
+        if builder.key is not None:
+            raise DefinitionError(
+                f"workflow {builder.name!r} has the idempotency key {builder.key!r}, which names one run; "
+                "dispatch it by itself, or leave the key out"
+            )
+        definition = builder.build(self.registry)
+        checked = [self._checked(payload, f"payloads[{index}]") for index, payload in enumerate(payloads)]
+        if not checked:
+            return []
+        door = self.door
+        self.definitions.ensure(door, definition)
+        first: list[int] = []
+
+        def unit(tx: Tx) -> list[int]:
+            first[:] = start_runs(tx, definition, checked)
+            return list(first)
+
+        return self._write(unit, landed=lambda tx: list(first) if first and load.existing(tx, first[:1]) else None)
+
+    def _start(
+        self,
+        definition: Definition,
+        payload: Mapping[str, Any] | None,
+        idempotency_key: str | None,
+        connection: Connection | Session | None,
+    ) -> int:
+        checked = self._checked(payload, "payload")
+        door = self.door
+        if connection is not None:
+            with self._joined(connection) as tx:
+                if door.dialect.writer_key() is None:
+                    self.definitions.ensure(door, definition)
+                else:
+                    self.definitions.ensure_in(tx, definition)
+                workflow_id = tx.reserve(1)[0]
+                return start_run(
+                    tx, definition, checked, workflow_id=workflow_id, idempotency_key=idempotency_key
+                )
+        self.definitions.ensure(door, definition)
+        reserved: list[int] = []
+
+        def unit(tx: Tx) -> int:
+            reserved[:] = tx.reserve(1)
+            return start_run(tx, definition, checked, workflow_id=reserved[0], idempotency_key=idempotency_key)
+
+        return self._write(unit, landed=lambda tx: reserved[0] if load.existing(tx, reserved) else None)
+
+    def _checked(self, payload: Mapping[str, Any] | None, what: str) -> dict[str, Json]:
+        if payload is None:
+            return {}
+        checked = codec.checked_mapping(payload, what=what, max_bytes=self.settings.max_value_bytes)
+        for key in checked:
+            if key.startswith("_"):
+                raise PayloadError(f"{what} has the key {key!r}: keys that start with _ are reserved; rename it")
+        return checked
+
+    def workflow_status(self, workflow_id: int) -> WorkflowState | None:
+        """The run as it is now, or None for an unknown id."""
+        with self.door.reading() as connection:
+            return workflows.workflow_status(connection, self._door.tables, workflow_id)
+
+    def list_workflows(
+        self,
+        status: WorkflowStatus | str | None = None,
+        name: str | None = None,
+        parent_id: int | None = None,
+        limit: int = 50,
+        before_id: int | None = None,
+    ) -> list[WorkflowState]:
+        """Runs, newest first, at most `limit`; `before_id` goes on after an earlier page. Raises `DefinitionError`."""
+        with self.door.reading() as connection:
+            return workflows.list_workflows(
+                connection,
+                self._door.tables,
+                status=status,
+                name=name,
+                parent_id=parent_id,
+                limit=limit,
+                before_id=before_id,
+            )
+
+    def wait(self, workflow_id: int, timeout: float | None = None) -> WorkflowState:
+        """Waits until the run has ended and gives back how. It needs a worker: nothing is run here.
+
+        Raises `WaitTimeout` after `timeout` seconds, `NotFoundError` for an unknown id.
+        """
+        limit = checked_timeout(timeout)
+        end = None if limit is None else time.monotonic() + limit
+        pause_s = WAIT_PAUSE_S[0]
+        while True:
+            state = self.workflow_status(workflow_id)
+            if state is None:
+                raise NotFoundError(f"no workflow has the id {workflow_id}")
+            if state.status.is_terminal:
+                return state
+            if end is not None and time.monotonic() + pause_s > end:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise WaitTimeout(
+                        f"workflow {workflow_id} is still {state.status} after {timeout:g} s (step "
+                        f"{state.current_step_name!r}); wait longer, or see what `queuety doctor` says"
+                    )
+                pause_s = left
+            _pause(pause_s)
+            pause_s = min(pause_s * 1.5, WAIT_PAUSE_S[1])
+
+    def pause_workflow(self, workflow_id: int) -> None:
+        """Lets the current step finish and starts no other. Raises `InvalidStateError` unless it is running."""
+        steer(self.door, self.definitions, workflow_id, Pause())
+
+    def resume_workflow(self, workflow_id: int) -> None:
+        """Goes on after a pause. Raises `InvalidStateError` unless it is paused."""
+        steer(self.door, self.definitions, workflow_id, Resume())
+        self._ring()
+
+    def retry_workflow(self, workflow_id: int) -> None:
+        """Goes on at the step that failed, with fresh attempts. Raises `InvalidStateError` unless it has failed."""
+        steer(self.door, self.definitions, workflow_id, RetryRun())
+        self._ring()
+
+    def cancel_workflow(self, workflow_id: int) -> None:
+        """Ends the run now. Workers then run its `on_cancel` handler; `compensation_status` tells how far that is.
+
+        A handler that is running is not interrupted; its result is refused. Raises `InvalidStateError` if the run has
+        been completed or cancelled.
+        """
+        steer(self.door, self.definitions, workflow_id, Cancel())
+        self._ring()
+
+    def workflow_timeline(self, workflow_id: int, limit: int = 100, offset: int = 0) -> Sequence[TimelineEvent]:
+        """What happened to the run, oldest first; empty for an unknown id."""
+        with self.door.reading() as connection:
+            return timeline.workflow_timeline(connection, self._door.tables, workflow_id, limit=limit, offset=offset)
+
+
+def _pause(seconds: float) -> None:
+    """Waits between two looks at a run that somebody else works on."""
+    time.sleep(seconds)

@@ -1,0 +1,71 @@
+"""Starting runs. Every function works inside an open transaction; the definitions must be there (`Definitions.ensure`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from queuety.codec import encode
+from queuety.engine.decide import start
+from queuety.model import Definition, Effect, Json, NewJob, Workflow
+from queuety.store import load, settle
+from queuety.store.door import Tx
+
+
+def start_run(
+    tx: Tx,
+    definition: Definition,
+    payload: Mapping[str, Json],
+    *,
+    workflow_id: int,
+    idempotency_key: str | None = None,
+) -> int:
+    """Starts one run under this new id and gives back its id, or that of the run which the key already names."""
+    if idempotency_key is not None:
+        earlier = load.id_of_key(tx, definition.name, idempotency_key)
+        if earlier is not None:
+            return earlier
+    _start(tx, definition, [(workflow_id, payload)], idempotency_key=idempotency_key)
+    if idempotency_key is not None:
+        # Of several that pass the first look at once, the unique key lets one in; the others are left out and read again.
+        winner = load.id_of_key(tx, definition.name, idempotency_key)
+        return workflow_id if winner is None else winner
+    return workflow_id
+
+
+def start_runs(tx: Tx, definition: Definition, payloads: Sequence[Mapping[str, Json]]) -> list[int]:
+    """Starts a run per payload, in few statements; their ids in order."""
+    ids = tx.reserve(len(payloads))
+    _start(tx, definition, list(zip(ids, payloads, strict=True)), idempotency_key=None)
+    return ids
+
+
+def _start(
+    tx: Tx,
+    definition: Definition,
+    runs: Sequence[tuple[int, Mapping[str, Json]]],
+    *,
+    idempotency_key: str | None,
+) -> None:
+    now_us = tx.now_us()
+    rows: list[tuple[Workflow, str]] = []
+    effects: list[Effect] = []
+    for workflow_id, payload in runs:
+        decision = start(workflow_id, definition, payload, now_us=now_us, idempotency_key=idempotency_key)
+        rows.append((decision.workflow, encode(payload)))
+        effects.extend(decision.effects)
+    if idempotency_key is not None:
+        if not settle.add_keyed_workflow(tx, *rows[0]):
+            return
+    else:
+        settle.add_workflows(tx, rows)
+    plan = settle.Plan.of(effects)
+    settle.write(tx, plan, {})
+    settle.add_jobs(tx, plan.added, now_us=now_us)
+    tx.dialect.notify(tx.cursor, tx.tables.prefix)
+
+
+def add_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[int]:
+    """Adds plain jobs; their ids in order."""
+    ids = settle.add_jobs(tx, jobs, now_us=tx.now_us())
+    tx.dialect.notify(tx.cursor, tx.tables.prefix)
+    return ids

@@ -1,0 +1,121 @@
+"""Running here and now what is due, one handler after the other: for scripts and tests, with or without workers beside it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+from queuety.commands.definitions import Definitions
+from queuety.errors import LeaseLost
+from queuety.store import claims
+from queuety.store.door import Door, Tx
+from queuety.store.load import Runs
+from queuety.store.rows import Lease
+from queuety.store.settle import NotHeld
+from queuety.worker.execute import Executor
+from queuety.worker.maintain import Renewer
+from queuety.worker.outcome import Outcome, Returned, Unhandled
+from queuety.worker.turn import Order, Turn, has_landed, turn
+
+
+class Drain:
+    """Runs what is due in this process, in claim order."""
+
+    def __init__(
+        self,
+        door: Door,
+        definitions: Definitions,
+        executor: Executor,
+        *,
+        owner: int,
+        queues: Sequence[str] | None,
+        lease_s: float,
+        handler_grace_s: float,
+        timeout_s: float | None,
+    ) -> None:
+        self._door = door
+        self._definitions = definitions
+        self._executor = executor
+        self._owner = owner
+        self._queues = queues
+        self._lease_s = lease_s
+        self._handler_grace_us = round(handler_grace_s * 1_000_000)
+        self._timeout_s = timeout_s
+        self._runs = Runs()
+
+    def run(self, *, time_s: float | None, most: int | None) -> int:
+        """Runs handlers until nothing is due, `most` have run, or `time_s` has passed; says how many ran.
+
+        A handler that has begun is always finished and settled.
+        """
+        end = None if time_s is None else time.monotonic() + time_s
+        renewer = Renewer(self._door, lambda: [self._owner], lease_s=self._lease_s)
+        renewer.start()
+        ran = 0
+        outcomes: list[Outcome] = []
+        alone = False
+        try:
+            while True:
+                may_go_on = (most is None or ran < most) and (end is None or time.monotonic() < end)
+                result = self._turn(outcomes, slots=1 if may_go_on else 0, alone=alone)
+                outcomes = list(result.carried)
+                if not result.works:
+                    if may_go_on and not alone and not result.has_more:
+                        alone = True  # what is left may be suspects, which run when nothing else does
+                        continue
+                    if outcomes or (may_go_on and result.has_more):
+                        continue
+                    return ran
+                alone = False
+                for work in result.works:
+                    try:
+                        outcome = self._executor.run_here(work)
+                    except LeaseLost:
+                        continue
+                    ran += not isinstance(outcome, Unhandled | Returned)
+                    outcomes.append(outcome)
+        finally:
+            renewer.stop()
+
+    def _turn(self, outcomes: Sequence[Outcome], *, slots: int, alone: bool) -> Turn:
+        now_us = self._door.now_us()
+        lease = Lease(secrets.randbits(63), self._owner, now_us + round(self._lease_s * 1_000_000))
+        paused = self._door.read(claims.paused_queues)
+        order = Order(
+            outcomes,
+            slots,
+            lease,
+            self._queues,
+            paused=paused,
+            looks_around=True,
+            alone=alone and slots > 0,
+        )
+        try:
+            return self._attempt(order)
+        except NotHeld:
+            return self._attempt(Order(outcomes, slots, lease, self._queues, paused, True, careful=True))
+
+    def _attempt(self, order: Order) -> Turn:
+        made: list[Turn] = []
+
+        def unit(tx: Tx) -> Turn:
+            made[:] = [
+                turn(
+                    tx,
+                    order,
+                    runs=self._runs,
+                    definitions=self._definitions,
+                    handler_grace_us=self._handler_grace_us,
+                    timeout_s=self._timeout_s,
+                )
+            ]
+            return made[0]
+
+        def landed(tx: Tx) -> Turn | None:
+            return made[0] if made and has_landed(tx, order, made[0]) else None
+
+        result = self._door.write(unit, landed=landed)
+        for held in result.stored.values():
+            self._runs.keep(held)
+        return result
