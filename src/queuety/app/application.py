@@ -1,0 +1,12 @@
+"""The one object that a program makes: all verbs together, each in the file of its subject."""
+
+from __future__ import annotations
+
+from queuety.app.asynchronous import AsyncVerbs
+
+
+class Queuety(AsyncVerbs):
+    """Durable workflows and jobs in the database that you already have.
+
+    Thread-safe; may be made before a fork. Every verb that talks to the database also exists as `…_async`.
+    """

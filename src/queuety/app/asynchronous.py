@@ -1,0 +1,176 @@
+"""The `…_async` forms of the verbs. Written by `scripts/generate_async.py`: change the verbs and run that instead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+from queuety.app.jobs import JobVerbs
+from queuety.app.queues import QueueVerbs
+from queuety.app.running import RunningVerbs
+from queuety.app.workflows import WorkflowVerbs
+from queuety.define.builder import WorkflowBuilder
+from queuety.define.handlers import HandlerLike, Job
+from queuety.inspect.states import JobState, WorkflowState
+from queuety.inspect.timeline import TimelineEvent
+from queuety.model import Job, JobStatus, Priority, WorkflowStatus
+
+
+class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
+    """Each verb as a coroutine: the same, run in a thread."""
+
+    async def migrate_async(self) -> None:
+        """See `migrate`."""
+        await asyncio.to_thread(self.migrate)
+
+    async def dispatch_workflow_async(
+        self,
+        builder: WorkflowBuilder,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        connection: AsyncConnection | AsyncSession | None = None,
+    ) -> int:
+        """See `dispatch_workflow`."""
+        if connection is not None:
+            return await connection.run_sync(lambda theirs: self.dispatch_workflow(builder, payload, connection=theirs))
+        return await asyncio.to_thread(self.dispatch_workflow, builder, payload)
+
+    async def dispatch_definition_async(
+        self,
+        definition: Mapping[str, Any],
+        payload: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        connection: AsyncConnection | AsyncSession | None = None,
+    ) -> int:
+        """See `dispatch_definition`."""
+        if connection is not None:
+            return await connection.run_sync(
+                lambda theirs: self.dispatch_definition(
+                    definition, payload, idempotency_key=idempotency_key, connection=theirs
+                )
+            )
+        return await asyncio.to_thread(self.dispatch_definition, definition, payload, idempotency_key=idempotency_key)
+
+    async def dispatch_many_async(
+        self, builder: WorkflowBuilder, payloads: Iterable[Mapping[str, Any] | None]
+    ) -> list[int]:
+        """See `dispatch_many`."""
+        return await asyncio.to_thread(self.dispatch_many, builder, payloads)
+
+    async def workflow_status_async(self, workflow_id: int) -> WorkflowState | None:
+        """See `workflow_status`."""
+        return await asyncio.to_thread(self.workflow_status, workflow_id)
+
+    async def list_workflows_async(
+        self,
+        status: WorkflowStatus | str | None = None,
+        name: str | None = None,
+        parent_id: int | None = None,
+        limit: int = 50,
+        before_id: int | None = None,
+    ) -> list[WorkflowState]:
+        """See `list_workflows`."""
+        return await asyncio.to_thread(self.list_workflows, status, name, parent_id, limit, before_id)
+
+    async def wait_async(self, workflow_id: int, timeout: float | None = None) -> WorkflowState:
+        """See `wait`."""
+        return await asyncio.to_thread(self.wait, workflow_id, timeout)
+
+    async def pause_workflow_async(self, workflow_id: int) -> None:
+        """See `pause_workflow`."""
+        await asyncio.to_thread(self.pause_workflow, workflow_id)
+
+    async def resume_workflow_async(self, workflow_id: int) -> None:
+        """See `resume_workflow`."""
+        await asyncio.to_thread(self.resume_workflow, workflow_id)
+
+    async def retry_workflow_async(self, workflow_id: int) -> None:
+        """See `retry_workflow`."""
+        await asyncio.to_thread(self.retry_workflow, workflow_id)
+
+    async def cancel_workflow_async(self, workflow_id: int) -> None:
+        """See `cancel_workflow`."""
+        await asyncio.to_thread(self.cancel_workflow, workflow_id)
+
+    async def workflow_timeline_async(
+        self, workflow_id: int, limit: int = 100, offset: int = 0
+    ) -> Sequence[TimelineEvent]:
+        """See `workflow_timeline`."""
+        return await asyncio.to_thread(self.workflow_timeline, workflow_id, limit, offset)
+
+    async def dispatch_async(
+        self,
+        handler: HandlerLike | Job,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        priority: Priority | int | None = None,
+        delay: float | None = None,
+        max_attempts: int | None = None,
+        connection: AsyncConnection | AsyncSession | None = None,
+    ) -> int:
+        """See `dispatch`."""
+        if connection is not None:
+            return await connection.run_sync(
+                lambda theirs: self.dispatch(
+                    handler,
+                    payload,
+                    queue=queue,
+                    priority=priority,
+                    delay=delay,
+                    max_attempts=max_attempts,
+                    connection=theirs,
+                )
+            )
+        return await asyncio.to_thread(
+            self.dispatch, handler, payload, queue=queue, priority=priority, delay=delay, max_attempts=max_attempts
+        )
+
+    async def job_status_async(self, job_id: int) -> JobState | None:
+        """See `job_status`."""
+        return await asyncio.to_thread(self.job_status, job_id)
+
+    async def list_jobs_async(
+        self,
+        queue: str | None = None,
+        status: JobStatus | str | None = None,
+        workflow_id: int | None = None,
+        cleanup: bool = False,
+        limit: int = 50,
+    ) -> list[JobState]:
+        """See `list_jobs`."""
+        return await asyncio.to_thread(self.list_jobs, queue, status, workflow_id, cleanup, limit)
+
+    async def pause_async(self, queue: str) -> None:
+        """See `pause`."""
+        await asyncio.to_thread(self.pause, queue)
+
+    async def resume_async(self, queue: str) -> None:
+        """See `resume`."""
+        await asyncio.to_thread(self.resume, queue)
+
+    async def is_paused_async(self, queue: str) -> bool:
+        """See `is_paused`."""
+        return await asyncio.to_thread(self.is_paused, queue)
+
+    async def paused_queues_async(self) -> list[str]:
+        """See `paused_queues`."""
+        return await asyncio.to_thread(self.paused_queues)
+
+    async def stats_async(self, queue: str | None = None) -> dict[str, int]:
+        """See `stats`."""
+        return await asyncio.to_thread(self.stats, queue)
+
+    async def run_until_idle_async(
+        self, queues: str | Sequence[str] | None = None, timeout: float | None = None, max_jobs: int | None = None
+    ) -> int:
+        """See `run_until_idle`."""
+        return await asyncio.to_thread(self.run_until_idle, queues, timeout, max_jobs)
+
+    async def recover_async(self) -> int:
+        """See `recover`."""
+        return await asyncio.to_thread(self.recover)
