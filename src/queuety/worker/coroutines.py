@@ -13,11 +13,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _log = logging.getLogger("queuety.worker")
-
-_GOODBYE_S: Final = 1.0
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 
@@ -25,7 +23,8 @@ ItemT = TypeVar("ItemT", bound=Hashable)
 class Coroutines(Generic[ItemT]):
     """Runs `run(item)` as a task in a context of its own, at most `limit` at a time.
 
-    `on_end(item)` is called on the loop when the task is over, also when it was cancelled before its first step.
+    `on_end(item)` is called on the loop when the task is over, also when it was cancelled before its first step. At the
+    end, tasks have `goodbye_s` to clean up.
     """
 
     def __init__(
@@ -35,11 +34,13 @@ class Coroutines(Generic[ItemT]):
         on_end: Callable[[ItemT], None],
         limit: int,
         name: str,
+        goodbye_s: float,
     ) -> None:
         self._run = run
         self._on_end = on_end
         self._limit = limit
         self._name = name
+        self._goodbye_s = goodbye_s
         self._lock = threading.Lock()
         self._waiting: deque[ItemT] = deque()
         self._tasks: dict[ItemT, asyncio.Task[None]] = {}
@@ -86,7 +87,7 @@ class Coroutines(Generic[ItemT]):
         return None if holder is None else holder is item
 
     def stop(self) -> None:
-        """Cancel what still runs and end the loop, waiting a second for it at most."""
+        """Cancel what still runs and end the loop; one that is blocked is left to itself."""
         with self._lock:
             self._is_stopped = True
             loop, thread = self._loop, self._thread
@@ -94,7 +95,7 @@ class Coroutines(Generic[ItemT]):
             return
         self._call(loop.stop)
         if thread is not threading.current_thread():
-            thread.join(2 * _GOODBYE_S)
+            thread.join(3 * self._goodbye_s)
 
     def _call(self, action: Callable[..., object], *arguments: object) -> None:
         if self._loop is None or self._loop.is_closed():
@@ -123,7 +124,7 @@ class Coroutines(Generic[ItemT]):
             except BaseException:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a task that user code left behind
                 _log.exception("a task that a handler left behind raised through the event loop; the loop goes on")
         try:
-            loop.run_until_complete(_say_goodbye(loop))
+            loop.run_until_complete(_say_goodbye(loop, within_s=self._goodbye_s))
         except BaseException:  # noqa: BLE001 - the same, on the way out
             _log.exception("a task raised through the event loop while it was ending")
         finally:
@@ -163,14 +164,14 @@ class Coroutines(Generic[ItemT]):
             self._pump()
 
 
-async def _say_goodbye(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel all tasks and close all asynchronous generators, within a second."""
+async def _say_goodbye(loop: asyncio.AbstractEventLoop, *, within_s: float) -> None:
+    """Cancel all tasks and close all asynchronous generators, with so much time for each of the two."""
     others = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
     for task in others:
         task.cancel()
     if others:
-        await asyncio.wait(others, timeout=_GOODBYE_S)
+        await asyncio.wait(others, timeout=within_s)
     try:
-        await asyncio.wait_for(loop.shutdown_asyncgens(), _GOODBYE_S)
+        await asyncio.wait_for(loop.shutdown_asyncgens(), within_s)
     except TimeoutError:
         _log.warning("asynchronous generators of handlers did not close in time")

@@ -76,7 +76,11 @@ class Executor:
         self._watchdog = Watchdog(self._limit_reached)
         self._crew = Crew(self._run_in_thread, limit=concurrency, name="queuety-handler")
         self._coroutines = Coroutines(
-            self._run_on_loop, on_end=self._task_ended, limit=concurrency, name="queuety-async"
+            self._run_on_loop,
+            on_end=self._task_ended,
+            limit=concurrency,
+            name="queuety-async",
+            goodbye_s=stop_patience_s,
         )
 
     @property
@@ -103,8 +107,8 @@ class Executor:
         box: SimpleQueue[Outcome | None] = SimpleQueue()
         attempt = Attempt(work, report=box.put, beat=self._beat)
         attempt.on_drop = lambda: box.put(None)
-        self._submit([attempt])
         try:
+            self._submit([attempt])
             result = box.get()
         except BaseException:  # an exception of a signal: nobody waits for the outcome any more
             self._give_up(attempt)

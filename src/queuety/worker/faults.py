@@ -93,14 +93,15 @@ def type_names(cls: type) -> frozenset[str]:
 
 def traceback_of(exc: BaseException) -> str | None:
     """The rendered traceback from the user's first frame on, causes first; None if no frame is the user's."""
-    try:
-        frames = _from_user_code(exc.__traceback__)
-        if frames is None and exc.__cause__ is None and exc.__context__ is None:
-            return None
-        rendered = "".join(_rendered(exc, frames))
-    except BaseException as failure:  # noqa: BLE001 - rendering calls the user's __str__, and may run out of stack or memory
-        return f"<no traceback: {type_name(type(failure))} while it was rendered>"
-    return storable(rendered, max_bytes=TRACEBACK_BYTES)
+    for render in (_whole, _plain):
+        try:
+            frames = _from_user_code(exc.__traceback__)
+            if frames is None and exc.__cause__ is None and exc.__context__ is None:
+                return None
+            return storable("".join(render(exc, frames)), max_bytes=TRACEBACK_BYTES)
+        except BaseException:  # noqa: BLE001 - it calls the user's __str__, and may run out of stack; the plain form does not
+            continue
+    return None
 
 
 def _from_user_code(frames: TracebackType | None) -> TracebackType | None:
@@ -109,14 +110,18 @@ def _from_user_code(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
-def _rendered(exc: BaseException, frames: TracebackType | None) -> Iterator[str]:
+def _whole(exc: BaseException, frames: TracebackType | None) -> Iterator[str]:
     if _is_large(exc):  # a group of 100,000 exceptions took seconds to render, only to be cut afterwards
-        yield from traceback.format_tb(frames, limit=-_FRAMES)
-        yield f"{type_name(type(exc))}: {message_of(exc)}\n"
+        yield from _plain(exc, frames)
         return
     whole = traceback.TracebackException(type(exc), exc, frames, limit=-_FRAMES, compact=True)
     for line in whole.format():
         yield storable(line, max_bytes=MESSAGE_BYTES)
+
+
+def _plain(exc: BaseException, frames: TracebackType | None) -> Iterator[str]:
+    yield from traceback.format_tb(frames, limit=-_FRAMES)
+    yield f"{type_name(type(exc))}: {message_of(exc)}\n"
 
 
 def _is_large(exc: BaseException) -> bool:
