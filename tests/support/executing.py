@@ -1,0 +1,132 @@
+"""An executor with handlers made on the spot, and a queue of what it reports."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any
+
+from queuety.errors import HandlerNotFound
+from queuety.model import HandlerRef, Job, Json, Options, Priority, Role
+from queuety.worker.execute import Executor
+from queuety.worker.outcome import Outcome, Work
+
+PATIENCE_S = 20.0
+NOW_US = 1_700_000_000_000_000
+
+
+def claimed(handler: str = "app:step", *, job_id: int = 1, role: Role = Role.STEP, **changes: Any) -> Job:
+    """A job as it is claimed."""
+    fields: dict[str, Any] = {
+        "queue": "default",
+        "priority": Priority.NORMAL,
+        "attempt": 1,
+        "max_attempts": 3,
+        "token": 7,
+        "due_us": 0,
+        "created_us": 0,
+    }
+    if role is not Role.JOB:
+        fields |= {"workflow_id": 41, "step_index": 2, "visit": 5}
+    return Job(id=job_id, role=role, handler=handler, **(fields | changes))
+
+
+class Rig:
+    """Runs functions as handlers; `outcome()` waits for the next report."""
+
+    def __init__(self, *, concurrency: int = 4, now_us: Callable[[], int] = lambda: NOW_US, **options: Any) -> None:
+        self.handlers: dict[str, Any] = {}
+        self.reports: SimpleQueue[Outcome] = SimpleQueue()
+        self.stuck: SimpleQueue[Job] = SimpleQueue()
+        self.beats: list[tuple[Job, Mapping[str, Json] | None]] = []
+        self.release = threading.Event()
+        self._last_id = 0
+        usual: dict[str, Any] = {
+            "report": self.reports.put,
+            "heartbeat": lambda job, progress: self.beats.append((job, progress)),
+            "on_stuck": self.stuck.put,
+            "max_value_bytes": 8 * 1024 * 1024,
+            "stop_patience_s": 0.05,
+        }
+        self.executor = Executor(self, concurrency=concurrency, now_us=now_us, owner=9, **(usual | options))
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release.set()
+        self.executor.stop()
+
+    def resolve(self, name: str, /) -> Any:
+        """The handler of this name, like the registry."""
+        if name not in self.handlers:
+            raise HandlerNotFound(f"{name} is not registered")
+        found = self.handlers[name]
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def work(
+        self,
+        function: Callable[..., Any],
+        *,
+        state: Mapping[str, Json] | None = None,
+        timeout_s: float | None = None,
+        options: Options = Options(),
+        **changes: Any,
+    ) -> Work:
+        """The work of running the function."""
+        name = f"app:{function.__name__}"
+        while self.handlers.get(name, function) is not function:
+            name += "_"
+        self.handlers[name] = _handler(function)
+        self._last_id += 1
+        return Work(
+            job=claimed(name, **({"job_id": self._last_id} | changes)),
+            ref=HandlerRef(name),
+            state=state or {},
+            timeout_s=timeout_s,
+            options=options,
+            step_name="fetch",
+        )
+
+    def submit(self, *functions: Callable[..., Any], **changes: Any) -> list[Work]:
+        """Submit them in one batch."""
+        works = [self.work(function, **changes) for function in functions]
+        self.executor.submit(works)
+        return works
+
+    def outcome(self) -> Outcome:
+        """The next report."""
+        return self.reports.get(timeout=PATIENCE_S)
+
+    def run(self, function: Callable[..., Any], **changes: Any) -> Any:
+        """Submit one and wait for its report."""
+        self.submit(function, **changes)
+        return self.outcome()
+
+    def has_report(self) -> bool:
+        """True if something has been reported that nobody has taken."""
+        return not self.reports.empty()
+
+    def next_stuck(self) -> Job | None:
+        """The next job called stuck, None if there is none soon."""
+        try:
+            return self.stuck.get(timeout=PATIENCE_S)
+        except Empty:
+            return None
+
+
+def _handler(function: Callable[..., Any]) -> Any:
+    function.is_async = inspect.iscoroutinefunction(function)  # type: ignore[attr-defined]
+    return function
+
+
+def wait(event: threading.Event) -> None:
+    """Wait for a named moment, or fail."""
+    assert event.wait(PATIENCE_S), "what was waited for did not happen"
