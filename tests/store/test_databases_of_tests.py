@@ -12,6 +12,23 @@ from tests.support import databases as support
 from tests.support.databases import Database, Place
 
 
+def _sizes(database: Database) -> dict[str, int]:
+    with _engine(database).connect() as connection:
+        names = inspect(connection).get_table_names()
+        return {name: connection.execute(text(f"SELECT COUNT(*) FROM {name}")).scalar_one() for name in names}
+
+
+def test_a_database_has_the_tables_and_the_rows_of_a_new_one(
+    databases: support.Databases, database_kind: str, tmp_path: Path
+) -> None:
+    place = databases.place(database_kind)
+    fresh = place.fresh(tmp_path)
+    support.create_schema(fresh.url)
+    found = _sizes(place.database(tmp_path))
+    assert found == _sizes(fresh)
+    assert found["queuety_jobs"] == 0
+
+
 def _engine(database: Database) -> Engine:
     return create_engine(database.url, poolclass=NullPool)
 
