@@ -13,25 +13,20 @@ Backoff = str | Sequence[float]
 
 DEFAULT_BACKOFF: Final = "exponential"
 
-JITTER_SHARE: Final = 0.1
-"""How much longer a jittered delay may become, as a share of it."""
-
 _LONGEST_S: Final = 3600.0
 _LINEAR_S: Final = 5.0
 _FIXED_S: Final = 5.0
 
 
-def backoff_seconds(
-    backoff: Backoff | None, failure: int, *, jitter: float = 0.0, share: float = JITTER_SHARE
-) -> float:
+def backoff_seconds(backoff: Backoff | None, failure: int, *, jitter: float = 0.0) -> float:
     """Seconds to wait after the `failure`-th failed attempt, counted from 1.
 
-    `jitter` (0 … 1) of `share` is added to exponential and linear delays; lists and `fixed` are exact.
+    `jitter` is the share by which exponential and linear delays are lengthened; lists and `fixed` are exact.
     Raises `DefinitionError` for an unknown name or an empty list.
 
     >>> [backoff_seconds("exponential", n) for n in (1, 2, 3, 11, 12, 5000)]
     [2.0, 4.0, 8.0, 2048.0, 3600.0, 3600.0]
-    >>> backoff_seconds("linear", 3), backoff_seconds("linear", 3, jitter=1.0), backoff_seconds("fixed", 3, jitter=1.0)
+    >>> backoff_seconds("linear", 3), backoff_seconds("linear", 3, jitter=0.1), backoff_seconds("fixed", 3, jitter=0.1)
     (15.0, 16.5, 5.0)
     >>> [backoff_seconds([1, 30], n, jitter=0.5) for n in (1, 2, 3)]
     [1.0, 30.0, 30.0]
@@ -44,9 +39,9 @@ def backoff_seconds(
         return float(backoff[min(failure, len(backoff)) - 1])
     if backoff == "exponential":
         # the exponent is capped because 2 ** 5000 is no float
-        return min(2.0 ** min(failure, 12), _LONGEST_S) * (1.0 + share * jitter)
+        return min(2.0 ** min(failure, 12), _LONGEST_S) * (1.0 + jitter)
     if backoff == "linear":
-        return _LINEAR_S * failure * (1.0 + share * jitter)
+        return _LINEAR_S * failure * (1.0 + jitter)
     if backoff == "fixed":
         return _FIXED_S
     raise DefinitionError(f'backoff={backoff!r}: "exponential", "linear", "fixed" or a list of seconds is needed')

@@ -40,7 +40,7 @@ class Succeeded:
 class Failed:
     """An attempt failed. `is_final`: no further attempt, whatever is left. `retry_after_us` is the handler's own wish.
 
-    `jitter` is a random number in 0 … 1, drawn outside the engine.
+    `jitter` is the share by which the back-off is lengthened, drawn at random outside the engine.
     """
 
     job: Job
