@@ -297,7 +297,7 @@ class Reference:
             seconds = [*options.backoff, *[options.backoff[-1]] * 9][self.attempts - 1]
             self.due_us = self.now_us + round(seconds * SECOND)
         else:
-            self.due_us = self.now_us + round(2**self.attempts * (1 + jitter / 10) * SECOND)
+            self.due_us = self.now_us + round(2**self.attempts * (1 + jitter) * SECOND)
 
     def fire(self) -> None:
         self.now_us = max(self.now_us, self.due_us)

@@ -39,7 +39,7 @@ def test_success_closes_the_job_and_writes_its_own_history() -> None:
 
 def test_a_failure_puts_the_job_back_by_its_own_backoff() -> None:
     job = a_job(options=Options(backoff="linear"), attempt=2)
-    assert decide_job(Failed(job, BOOM, SPAN, jitter=1.0), now_us=9) == [
+    assert decide_job(Failed(job, BOOM, SPAN, jitter=0.1), now_us=9) == [
         RetryJob(job, 9 + 11 * SECOND, BOOM, 9),
         AppendHistory(7, 1, Entry.FAILED, 9, 55, job, SPAN, error=BOOM),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections import OrderedDict
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
@@ -18,12 +19,18 @@ from tests.support.executing import claimed
 SPAN = Span(1, 2, 9)
 
 
+@dataclass
+class Point:
+    x: int
+    at: datetime
+
+
 def work(role: Role = Role.STEP, **options: object) -> Work:
     return Work(job=claimed(role=role), options=Options(**options), timeout_s=2.5)  # type: ignore[arg-type]
 
 
 def returned(value: object, role: Role = Role.STEP, max_bytes: int = 1000) -> outcome.Outcome:
-    return outcome.returned(work(role), value, SPAN, as_mapping=lambda found: found, max_bytes=max_bytes)
+    return outcome.returned(work(role), value, SPAN, max_bytes=max_bytes)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +40,7 @@ def returned(value: object, role: Role = Role.STEP, max_bytes: int = 1000) -> ou
         ({}, {}),
         ({"a": (1, 2), "_next_step": "b"}, {"a": [1, 2], "_next_step": "b"}),
         (OrderedDict(z=1, a=None), {"z": 1, "a": None}),
+        (Point(1, datetime(2024, 1, 1, tzinfo=UTC)), {"x": 1, "at": "2024-01-01T00:00:00Z"}),
     ],
 )
 def test_a_mapping_or_none_is_the_output_of_a_step(value: object, output: object) -> None:
