@@ -188,6 +188,7 @@ class Door:
 
     def _persist(self, attempt: Callable[[float], T], patience_s: float | None, doing: str) -> T:
         """Runs it until it succeeds, fails for good, or patience is at its end."""
+        closing = self._closing
         began = time.monotonic()
         allowed = self.limits.patience_s if patience_s is None else patience_s
         patience: Patience | None = None
@@ -201,7 +202,7 @@ class Door:
                 fault = error.fault if isinstance(error, _Repeat) else fault_of(error, self.dialect)
                 if fault is None:
                     raise
-                patience = patience or Patience(allowed, began, self._closing)
+                patience = patience or Patience(allowed, began, closing)
                 self.dialect.after_fault(fault)
                 if not fault.may_pass or not patience.another(fault):
                     tries = max(1, patience.tries)
@@ -377,7 +378,7 @@ class _Repeat(Exception):
 
 def _checked(prefix: str) -> str:
     """The prefix, if tables can be named with it on every database without quoting."""
-    is_plain = prefix.isascii() and prefix.isidentifier() and prefix == prefix.lower() and not prefix[0].isdigit()
+    is_plain = prefix.isascii() and prefix.isidentifier() and prefix == prefix.lower()
     if not is_plain or len(prefix) > 32:
         raise DefinitionError(
             f"table_prefix={prefix!r}: at most 32 lowercase letters, digits and underscores are needed, no digit first"
