@@ -1,0 +1,228 @@
+"""Jobs as people see them: handlers' jobs, never the engine's own timers and messages.
+
+A step's job has a row only while it is open or buried. Once it has completed, its record is a row of the history, and
+it is listed and counted from there like any other completed job. What it was added with is read from its workflow's
+definition; when it was added is not recorded, so `created_at` and `available_at` say when its last attempt began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from queuety.codec import decode
+from queuety.errors import DefinitionError
+from queuety.inspect.limits import checked_count
+from queuety.inspect.outline import Outline, all_outlines, outlines
+from queuety.inspect.states import JobState, moment
+from queuety.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, JobPhase, JobStatus, Priority
+from queuety.store.queries import Record, history, jobs
+from queuety.store.rows import TOP_RANK
+from queuety.store.schema import Tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_PAGE: Final = 500
+"""Completed steps that are read at a time when only some of them are wanted."""
+
+_PHASES: Final[Mapping[JobStatus, frozenset[str]]] = {
+    status: frozenset(phase.value for phase in JobPhase if phase.status is status) for status in JobStatus
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """How many jobs of a queue stand where, and whether it is paused. `pending` includes those not yet due."""
+
+    queue: str
+    pending: int
+    processing: int
+    completed: int
+    failed: int
+    buried: int
+    paused: bool
+
+
+def job_status(connection: Connection, tables: Tables, job_id: int) -> JobState | None:
+    """The job as it is now, or None if there is none with this id."""
+    # Its row first: a step that completes in between is then found in the history.
+    row = jobs.found(connection, tables, job_id)
+    if row is not None:
+        return _from_row(row)
+    done = history.completed_step(connection, tables, job_id)
+    if done is None:
+        return None
+    return _from_history(done, outlines(connection, tables, [done["definition_hash"]])[done["definition_hash"]])
+
+
+def list_jobs(
+    connection: Connection,
+    tables: Tables,
+    *,
+    queue: str | None = None,
+    status: JobStatus | str | None = None,
+    workflow_id: int | None = None,
+    cleanup: bool = False,
+    limit: int = 50,
+    before_id: int | None = None,
+) -> list[JobState]:
+    """The jobs that meet every condition given, newest first, at most `limit`; completed steps are among them.
+
+    Jobs that clean up after a cancelled or failed run come only with `cleanup`. The next page begins at `before_id`,
+    the id of the last one seen. Raises `DefinitionError` for a status that there is not, and for a negative `limit`.
+    """
+    most = checked_count(limit, what="limit")
+    wanted = None if status is None else checked_status(status)
+    phases = None if wanted is None else _PHASES[wanted]
+    found: dict[int, JobState] = {}
+    if phases is None or phases:
+        rows = jobs.newest(
+            connection,
+            tables,
+            queue=queue,
+            phases=phases,
+            workflow_id=workflow_id,
+            cleanup=cleanup,
+            before_id=before_id,
+            limit=most,
+        )
+        found.update((row["id"], _from_row(row)) for row in rows)
+    if wanted is None or wanted is JobStatus.COMPLETED:
+        steps = _completed_steps(
+            connection, tables, queue=queue, workflow_id=workflow_id, before_id=before_id, limit=most
+        )
+        # Read second, so of a step that completes in between this is the newer word.
+        found.update((step.id, step) for step in steps)
+    return sorted(found.values(), key=lambda job: job.id, reverse=True)[:most]
+
+
+def stats(connection: Connection, tables: Tables, queue: str | None = None) -> dict[str, int]:
+    """How many jobs have each status, of one queue or of all; every status is there. Reads every job that is kept."""
+    total = dict.fromkeys((status.value for status in JobStatus), 0)
+    for counts in _counts(connection, tables, queue).values():
+        for status, count in counts.items():
+            total[status.value] += count
+    return total
+
+
+def queue_stats(connection: Connection, tables: Tables) -> list[QueueStats]:
+    """The same queue by queue, in order of their names: every queue that has a job or is paused."""
+    counts = _counts(connection, tables, None)
+    paused = jobs.paused(connection, tables)
+    return [
+        QueueStats(
+            queue=queue,
+            paused=queue in paused,
+            **{status.value: counts.get(queue, {}).get(status, 0) for status in JobStatus},
+        )
+        for queue in sorted(counts.keys() | paused.keys())
+    ]
+
+
+def checked_status(status: JobStatus | str) -> JobStatus:
+    """The status of this name. Raises `DefinitionError` that names those that there are."""
+    try:
+        return JobStatus(status)
+    except ValueError:
+        known = ", ".join(JobStatus)
+        raise DefinitionError(f"there is no job status {status!r}; there are {known}") from None
+
+
+def _counts(connection: Connection, tables: Tables, queue: str | None) -> dict[str, dict[JobStatus, int]]:
+    counts: dict[str, dict[JobStatus, int]] = {}
+
+    def count(of_queue: str, status: JobStatus, more: int) -> None:
+        found = counts.setdefault(of_queue, {})
+        found[status] = found.get(status, 0) + more
+
+    for of_queue, phase, more in jobs.counts(connection, tables, queue=queue):
+        count(of_queue, JobPhase(phase).status, more)
+    known = all_outlines(connection, tables)
+    if queue is not None and not _uses(known, queue):
+        return counts
+    for hash_, index, more in history.completed_counts(connection, tables):
+        step = known.get(hash_, Outline()).step(index)
+        of_queue = step.queue if step else DEFAULT_QUEUE
+        if queue is None or of_queue == queue:
+            count(of_queue, JobStatus.COMPLETED, more)
+    return counts
+
+
+def _completed_steps(
+    connection: Connection,
+    tables: Tables,
+    *,
+    queue: str | None,
+    workflow_id: int | None,
+    before_id: int | None,
+    limit: int,
+) -> list[JobState]:
+    """The newest of them, at most `limit`. Their queue stands in the definition, so other queues' are passed over."""
+    known: dict[str, Outline] = {}
+    if queue is not None:
+        known = all_outlines(connection, tables)
+        if not _uses(known, queue):
+            return []
+    found: list[JobState] = []
+    size = limit if queue is None else max(limit, _PAGE)
+    while len(found) < limit:
+        rows = history.completed_steps(connection, tables, workflow_id=workflow_id, before_id=before_id, limit=size)
+        known |= outlines(connection, tables, {row["definition_hash"] for row in rows} - known.keys())
+        steps = (_from_history(row, known[row["definition_hash"]]) for row in rows)
+        found.extend(step for step in steps if queue is None or step.queue == queue)
+        if len(rows) < size:
+            break
+        before_id = rows[-1]["job_id"]
+    return found[:limit]
+
+
+def _uses(known: Mapping[str, Outline], queue: str) -> bool:
+    return any(step.queue == queue for outline in known.values() for step in outline.steps)
+
+
+def _from_row(row: Record) -> JobState:
+    phase = JobPhase(row["phase"])
+    ended_at = moment(row["completed_us"])
+    return JobState(
+        id=row["id"],
+        queue=row["queue"],
+        handler=row["handler"],
+        payload=decode(row["payload"]) if row["payload"] else {},
+        status=phase.status,
+        priority=Priority(TOP_RANK - row["priority_rank"]),
+        attempts=row["attempts"],
+        max_attempts=row["max_attempts"],
+        available_at=moment(row["due_us"]),
+        created_at=moment(row["created_us"]),
+        started_at=moment(row["started_us"]),
+        completed_at=ended_at if phase is JobPhase.COMPLETED else None,
+        error_message=row["error_message"],
+        workflow_id=row["workflow_id"],
+        step_index=row["step_index"],
+        progress=decode(row["progress"]) if row["progress"] else None,
+        failed_at=ended_at if phase is JobPhase.BURIED else None,
+    )
+
+
+def _from_history(row: Record, outline: Outline) -> JobState:
+    step = outline.step(row["step_index"])
+    began_us = row["at_us"] if row["started_us"] is None else row["started_us"]
+    return JobState(
+        id=row["job_id"],
+        queue=step.queue if step else DEFAULT_QUEUE,
+        handler=(step.handler if step else None) or "",
+        payload={},
+        status=JobStatus.COMPLETED,
+        priority=step.priority if step else Priority.LOW,
+        attempts=row["attempt"],
+        max_attempts=step.max_attempts if step else DEFAULT_MAX_ATTEMPTS,
+        available_at=moment(began_us),
+        created_at=moment(began_us),
+        started_at=moment(began_us),
+        completed_at=moment(row["at_us"]),
+        error_message=None,
+        workflow_id=row["run_id"],
+        step_index=row["step_index"],
+    )

@@ -1,0 +1,120 @@
+"""Workflows as people see them. Every state is read from the database as it is now: a snapshot and the deltas since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from queuety.codec import decode
+from queuety.errors import DefinitionError
+from queuety.inspect.limits import checked_count
+from queuety.inspect.outline import Outline, outlines
+from queuety.inspect.states import WorkflowState, moment
+from queuety.model import CleanupStatus, ErrorKind, Json, WorkflowStatus
+from queuety.model.deltas import fold
+from queuety.store.queries import Record, workflows
+from queuety.store.schema import Tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+def workflow_status(connection: Connection, tables: Tables, workflow_id: int) -> WorkflowState | None:
+    """The workflow as it is now, or None if there is none with this id."""
+    row = workflows.found(connection, tables, workflow_id)
+    return None if row is None else _states(connection, tables, [row])[0]
+
+
+def list_workflows(
+    connection: Connection,
+    tables: Tables,
+    *,
+    status: WorkflowStatus | str | None = None,
+    name: str | None = None,
+    parent_id: int | None = None,
+    limit: int = 50,
+    before_id: int | None = None,
+) -> list[WorkflowState]:
+    """The workflows that meet every condition given, newest first, at most `limit`.
+
+    The next page begins at `before_id`, the id of the last one seen. Raises `DefinitionError` for a status that there
+    is not, and for a negative `limit`.
+    """
+    rows = workflows.newest(
+        connection,
+        tables,
+        status=None if status is None else checked_status(status).value,
+        name=name,
+        parent_id=parent_id,
+        before_id=before_id,
+        limit=checked_count(limit, what="limit"),
+    )
+    return _states(connection, tables, rows)
+
+
+def checked_status(status: WorkflowStatus | str) -> WorkflowStatus:
+    """The status of this name. Raises `DefinitionError` that names those that there are."""
+    try:
+        return WorkflowStatus(status)
+    except ValueError:
+        known = ", ".join(WorkflowStatus)
+        raise DefinitionError(f"there is no workflow status {status!r}; there are {known}") from None
+
+
+def _states(connection: Connection, tables: Tables, rows: Sequence[Record]) -> list[WorkflowState]:
+    folded = _folded(connection, tables, rows)
+    known = outlines(connection, tables, {row["definition_hash"] for row in rows})
+    return [_state(row, state, known[row["definition_hash"]]) for row, state in zip(rows, folded, strict=True)]
+
+
+def _folded(connection: Connection, tables: Tables, rows: Sequence[Record]) -> list[dict[str, Json]]:
+    """The state of each row. The deltas are those of the row's own version, whatever was written since it was read."""
+    behind = {
+        row["id"]: (row["state_version"], row["version"]) for row in rows if row["state_version"] < row["version"]
+    }
+    deltas = workflows.deltas(connection, tables, behind) if behind else {}
+    return [
+        fold(
+            decode(row["state"]),
+            (
+                (decode(changed) if changed else {}, decode(removed) if removed else ())
+                for changed, removed in deltas.get(row["id"], ())
+            ),
+        )
+        for row in rows
+    ]
+
+
+def _state(row: Record, state: dict[str, Json], outline: Outline) -> WorkflowState:
+    step = outline.step(row["current_step"])
+    return WorkflowState(
+        id=row["id"],
+        name=row["name"],
+        status=WorkflowStatus(row["status"]),
+        state=state,
+        current_step=row["current_step"],
+        current_step_name=step.name if step else None,
+        total_steps=row["total_steps"],
+        waiting_for=None,
+        wait_type=None,
+        wait_mode=None,
+        wait_details=None,
+        definition_version=outline.version,
+        definition_hash=row["definition_hash"],
+        idempotency_key=row["idempotency_key"],
+        budget=None,
+        artifact_count=0,
+        artifact_keys=(),
+        parent_workflow_id=row["parent_id"],
+        parent_step_index=row["parent_step"],
+        error_message=row["error_message"],
+        error_kind=ErrorKind(row["error_kind"]) if row["error_kind"] else None,
+        failed_step=row["failed_step"],
+        compensation_status=CleanupStatus(row["cleanup"]),
+        created_at=moment(row["created_us"]),
+        started_at=moment(row["created_us"]),
+        completed_at=moment(row["completed_us"]),
+        failed_at=moment(row["failed_us"]),
+        cancelled_at=moment(row["cancelled_us"]),
+        deadline_at=None,
+    )

@@ -1,0 +1,181 @@
+"""What shows how a database's work is getting on. Every read is the edge or a capped range of an index.
+
+The only exception is said at `buried`. Nothing reads finished rows, so it costs the same on a large database.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, ColumnElement, Connection, Subquery, Table, exists, func, literal_column, select
+
+from queuety.model import JobPhase, WorkflowStatus
+from queuety.store.queries import Record, Tally, tally
+from queuety.store.schema import CLAIMABLE, Tables
+
+OPEN = (JobPhase.READY, JobPhase.DELAYED, JobPhase.SUSPECT, JobPhase.LEASED)
+
+
+def workers(connection: Connection, tables: Tables, *, limit: int) -> list[Record]:
+    """The register of processes that run handlers, the last seen first."""
+    table = tables.workers
+    query = select(table).order_by(table.c.seen_us.desc(), table.c.id).limit(limit)
+    return list(connection.execute(query).mappings())
+
+
+def queues_in_phase(connection: Connection, tables: Tables, phase: JobPhase, *, limit: int) -> list[str]:
+    """The names of the queues that have jobs ready, or suspects; in order, one read of the index per name."""
+    table = tables.jobs
+    found: list[str] = []
+    while len(found) < limit:
+        query = select(func.min(table.c.queue)).where(*_claimable(table, phase))
+        if found:
+            query = query.where(table.c.queue > found[-1])
+        name = connection.execute(query).scalar_one()
+        if name is None:
+            break
+        found.append(name)
+    return found
+
+
+def in_phase(connection: Connection, tables: Tables, phase: JobPhase, queue: str, *, cap: int) -> Tally:
+    """How many jobs of this queue are ready, or suspects."""
+    table = tables.jobs
+    return tally(connection, table, *_claimable(table, phase), table.c.queue == queue, cap=cap)
+
+
+def earliest_due(connection: Connection, tables: Tables, phase: JobPhase, queue: str) -> int | None:
+    """Since when the longest waiting of them has been due (microseconds since the epoch); one read per priority."""
+    table = tables.jobs
+    edges = [
+        select(func.min(table.c.due_us))
+        .where(*_claimable(table, phase), table.c.queue == queue, table.c.priority_rank == rank)
+        .scalar_subquery()
+        for rank in range(4)
+    ]
+    return min((due_us for due_us in connection.execute(select(*edges)).one() if due_us is not None), default=None)
+
+
+def next_delayed(connection: Connection, tables: Tables) -> int | None:
+    """When the first delayed job comes due, or came due if nobody has looked since."""
+    table = tables.jobs
+    query = (
+        select(table.c.wake_us)
+        .where(table.c.wake_us.is_not(None), table.c.phase == JobPhase.DELAYED.value)
+        .order_by(table.c.wake_us)
+        .limit(1)
+    )
+    return connection.execute(query).scalar_one_or_none()
+
+
+def delayed(connection: Connection, tables: Tables, *, cap: int) -> Tally:
+    """How many jobs are delayed."""
+    table = tables.jobs
+    return tally(connection, table, table.c.wake_us.is_not(None), table.c.phase == JobPhase.DELAYED.value, cap=cap)
+
+
+def overdue_timers(connection: Connection, tables: Tables, *, before_us: int, cap: int) -> Tally:
+    """How many timers and messages have been due since before then."""
+    table = tables.inbox
+    return tally(connection, table, table.c.due_us < before_us, cap=cap)
+
+
+def next_timer(connection: Connection, tables: Tables) -> int | None:
+    """When the first timer or message comes due, or came due."""
+    due_us: int | None = connection.execute(select(func.min(tables.inbox.c.due_us))).scalar_one()
+    return due_us
+
+
+class Window:
+    """The first `cap` jobs that somebody must look at by `until_us`: leases by their end, others by their due time."""
+
+    def __init__(self, connection: Connection, tables: Tables, *, until_us: int, cap: int) -> None:
+        self._connection = connection
+        self._cap = cap
+        table = tables.jobs
+        self._rows: Subquery = (
+            select(table.c.id, table.c.phase, table.c.handler, table.c.queue, table.c.wake_us, table.c.unknown_since_us)
+            .where(table.c.wake_us.is_not(None), table.c.wake_us <= until_us)
+            .order_by(table.c.wake_us)
+            .limit(cap)
+            .subquery()
+        )
+        self._jobs = table
+        self._is_whole = self._count() < cap
+
+    def leased(self, *, before_us: int | None = None) -> Tally:
+        """How many are leased; with `before_us` only those whose lease had ended by then."""
+        return self._tally(self._rows.c.phase == JobPhase.LEASED.value, before_us)
+
+    def delayed(self, *, before_us: int) -> Tally:
+        """How many are delayed although they have been due since before then."""
+        return self._tally(self._rows.c.phase == JobPhase.DELAYED.value, before_us)
+
+    def unknown(self, *, limit: int) -> list[Record]:
+        """Handlers that no worker knew: `handler`, `queue`, `jobs`, `since_us`, one's `job_id` and `error_message`."""
+        columns = self._rows.c
+        groups = (
+            select(
+                columns.handler,
+                columns.queue,
+                func.count().label("jobs"),
+                func.min(columns.unknown_since_us).label("since_us"),
+                func.min(columns.id).label("job_id"),
+            )
+            .where(columns.unknown_since_us.is_not(None))
+            .group_by(columns.handler, columns.queue)
+            .subquery()
+        )
+        query = (
+            select(groups, self._jobs.c.error_message)
+            .join(self._jobs, self._jobs.c.id == groups.c.job_id)
+            .order_by(groups.c.since_us)
+            .limit(limit)
+        )
+        return list(self._connection.execute(query).mappings())
+
+    def _tally(self, condition: ColumnElement[bool], before_us: int | None) -> Tally:
+        # Rows come in order of `wake_us`: what ended before the last one of a full window is all there.
+        count = self._count(condition, *([] if before_us is None else [self._rows.c.wake_us < before_us]))
+        return Tally(count, is_exact=self._is_whole)
+
+    def _count(self, *conditions: ColumnElement[bool]) -> int:
+        query = select(func.count()).select_from(self._rows).where(*conditions)
+        return int(self._connection.execute(query).scalar_one())
+
+
+def buried(connection: Connection, tables: Tables, *, among: int) -> Tally:
+    """How many of the newest `among` jobs are buried. No index leads to them, so older ones are not looked for."""
+    table = tables.jobs
+    newest = select(table.c.phase).order_by(table.c.id.desc()).limit(among).subquery()
+    total = int(connection.execute(select(func.count()).select_from(newest)).scalar_one())
+    query = select(func.count()).select_from(newest).where(newest.c.phase == JobPhase.BURIED.value)
+    return Tally(int(connection.execute(query).scalar_one()), is_exact=total < among)
+
+
+def failed(connection: Connection, tables: Tables, *, cap: int) -> Tally:
+    """How many workflows are failed."""
+    table = tables.workflows
+    return tally(connection, table, table.c.status == WorkflowStatus.FAILED.value, cap=cap)
+
+
+def stranded(connection: Connection, tables: Tables, *, among: int, limit: int) -> list[int]:
+    """Ids of running workflows that nothing will ever move: no open job, no timer, no message. Oldest first.
+
+    The oldest `among` running ones are looked at. One statement, so a run between two steps is never mistaken for one.
+    """
+    table, jobs, inbox = tables.workflows, tables.jobs, tables.inbox
+    running = (
+        select(table.c.id)
+        .where(table.c.status == WorkflowStatus.RUNNING.value)
+        .order_by(table.c.id)
+        .limit(among)
+        .subquery()
+    )
+    has_job = exists().where(jobs.c.workflow_id == running.c.id, jobs.c.phase.in_([phase.value for phase in OPEN]))
+    has_letter = exists().where(inbox.c.workflow_id == running.c.id)
+    query = select(running.c.id).where(~has_job, ~has_letter).order_by(running.c.id).limit(limit)
+    return list(connection.execute(query).scalars())
+
+
+def _claimable(table: Table, phase: JobPhase) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """The condition of the claim's index; its text must stand there word for word (see `CLAIMABLE`)."""
+    return table.c.phase == literal_column(f"'{phase.value}'"), literal_column(f"({CLAIMABLE})", Boolean)
