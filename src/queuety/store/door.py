@@ -220,6 +220,7 @@ class Door:
         if turn is not None:
             turn.take(deadline)
         try:
+            self.dialect.check_idle(self.engine)
             connection = self.engine.connect() if on is None else on.connection()
             try:
                 self._inside = connection if self.dialect.is_private else None
@@ -241,7 +242,6 @@ class Door:
         self, connection: Connection, unit: Unit[T], landed: Unit[T | None] | None, deadline: float, reads: bool
     ) -> T:
         dialect, clock = self.dialect, self.clock
-        dialect.check_idle(connection.connection.dbapi_connection)
         transaction = connection.begin()
         cursor = self._cursor(connection)
         if reads:
@@ -296,10 +296,10 @@ class Door:
         if turn is not None:
             turn.take(time.monotonic() + self.limits.patience_s)
         try:
+            self.dialect.check_idle(self.engine)
             with self.engine.connect() as connection:
                 try:
                     self._inside = connection if turn is not None else None
-                    self.dialect.check_idle(connection.connection.dbapi_connection)
                     transaction = connection.begin()
                     self.dialect.begin_read(self._cursor(connection))
                     yield connection

@@ -105,8 +105,8 @@ class Usual:
         """Names what only one thread of a process may write at a time; None if writers exclude each other by rows."""
         return None
 
-    def check_idle(self, raw: Any) -> None:
-        """Raises `StoreError` if the driver's connection is in somebody else's transaction."""
+    def check_idle(self, engine: Engine) -> None:
+        """Raises `StoreError` if the one connection of a private database is in a transaction that is not ours."""
 
     def begin_write(self, cursor: Cursor, deadline: float) -> None:
         """Opens a writing transaction, where the driver does not do it by itself; `deadline` in `time.monotonic()`."""

@@ -29,6 +29,8 @@ NETWORK_FILESYSTEMS: Final = frozenset({
 })  # fmt: skip
 """Where WAL's shared memory does not reach every writer: the file is damaged sooner or later (sqlite.org/wal.html)."""
 
+MOUNTS: Final = "/proc/mounts"
+
 _BY_PRIMARY: Final = {
     sqlite3.SQLITE_BUSY: Fault.BUSY,  # with BUSY_SNAPSHOT and BUSY_RECOVERY
     sqlite3.SQLITE_LOCKED: Fault.BUSY,
@@ -137,8 +139,10 @@ class SqliteDialect(Dialect):
     def writer_key(self) -> str | None:
         return self._writer
 
-    def check_idle(self, raw: Any) -> None:
-        if self.is_private and raw.in_transaction:
+    def check_idle(self, engine: Engine) -> None:
+        # Looked at without taking it from the pool: giving it back would roll the caller back.
+        raw = engine.pool.connection.dbapi_connection if isinstance(engine.pool, StaticPool) else None
+        if raw is not None and raw.in_transaction:
             raise StoreError(
                 f"{self.place}: its one connection is inside a transaction of yours; end that one first, or use a file"
             )
@@ -204,9 +208,8 @@ def _path_of(url: URL) -> str | None:
 
 def _refuse_shared_memory(url: URL) -> None:
     name = url.database or ""
-    if name.startswith("file:") and (
-        ":memory:" in name or "mode=memory" in name or url.query.get("mode") == "memory" or "cache=shared" in name
-    ):
+    asked = {url.query.get("mode"), url.query.get("cache")} | set(name.partition("?")[2].split("&"))
+    if name.startswith("file:") and (":memory:" in name or asked & {"memory", "shared", "mode=memory", "cache=shared"}):
         raise DefinitionError(
             f"{url}: a shared-cache or in-memory URI is not supported; use sqlite:// for a database in memory "
             f"(all threads of the process share it), or a file"
@@ -234,10 +237,10 @@ def _persist(attempt: Any) -> None:
         time.sleep(random.uniform(0.001, 0.01))
 
 
-def _filesystem(directory: str, mounts: str = "/proc/mounts") -> str | None:
+def _filesystem(directory: str) -> str | None:
     """The type of the file system that holds this directory, or None where the system does not tell."""
     try:
-        with open(mounts, encoding="utf-8", errors="replace") as lines:
+        with open(MOUNTS, encoding="utf-8", errors="replace") as lines:
             table = [line.split() for line in lines]
     except OSError:
         return None
