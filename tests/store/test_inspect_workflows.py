@@ -1,0 +1,201 @@
+"""Reading workflows: their states as they are now, lists of them, and what a list costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Connection, event, text
+
+from queuety.errors import DefinitionError
+from queuety.inspect.states import WorkflowState
+from queuety.inspect.workflows import list_workflows, workflow_status
+from queuety.model import Cancel, CleanupStatus, ErrorKind, HandlerRef, Pause, WorkflowStatus
+from tests.support.databases import Database
+from tests.support.runs import Scene, step
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def scene(database: Database) -> Iterator[Scene]:
+    with Scene(database.url) as made:
+        yield made
+
+
+def status_of(scene: Scene, workflow_id: int) -> WorkflowState:
+    with scene.door.reading() as connection:
+        found = workflow_status(connection, scene.tables, workflow_id)
+    assert found is not None
+    return found
+
+
+def test_a_run_is_told_from_its_dispatch_to_its_end(scene: Scene) -> None:
+    definition = scene.define(step("fetch"), step("write"), version="v2")
+    run = scene.start(definition, {"city": "Köln"}, idempotency_key="k", parent_id=5, parent_step=1)
+
+    begun = status_of(scene, run)
+    assert (begun.id, begun.name, begun.status) == (run, "report", WorkflowStatus.RUNNING)
+    assert (begun.state, begun.current_step, begun.current_step_name, begun.total_steps) == (
+        {"city": "Köln"},
+        0,
+        "fetch",
+        2,
+    )
+    assert (begun.definition_version, begun.definition_hash) == ("v2", definition.hash)
+    assert (begun.idempotency_key, begun.parent_workflow_id, begun.parent_step_index) == ("k", 5, 1)
+    assert begun.created_at == begun.started_at == BEGIN
+    assert (begun.completed_at, begun.failed_at, begun.cancelled_at, begun.deadline_at) == (None, None, None, None)
+    assert (begun.waiting_for, begun.wait_type, begun.wait_mode, begun.wait_details) == (None, None, None, None)
+    assert (begun.budget, begun.artifact_count, begun.artifact_keys) == (None, 0, ())
+    assert begun.compensation_status is CleanupStatus.NONE
+
+    scene.run(run, {"rows": 3})
+    assert (status_of(scene, run).current_step, status_of(scene, run).current_step_name) == (1, "write")
+    scene.run(run, {"city": None, "_next_step": None})
+    ended = status_of(scene, run)
+    assert ended.status is WorkflowStatus.COMPLETED
+    assert (ended.current_step, ended.current_step_name) == (2, None)
+    assert ended.state == {"city": None, "rows": 3}
+    assert ended.completed_at == BEGIN + timedelta(seconds=0.5)
+
+
+def test_a_failed_run_says_what_and_where(scene: Scene) -> None:
+    run = scene.start(scene.define(step("a"), step("b")))
+    scene.run(run, {})
+    scene.fail(scene.claim()[0], "disk full", is_final=True)
+
+    failed = status_of(scene, run)
+    assert failed.status is WorkflowStatus.FAILED
+    assert (failed.error_message, failed.error_kind, failed.failed_step) == ("disk full", ErrorKind.STEP_FAILED, 1)
+    assert (failed.current_step_name, failed.failed_at) == ("b", BEGIN + timedelta(seconds=0.5))
+
+
+def test_a_cancelled_run_says_how_far_its_cleaning_up_is(scene: Scene) -> None:
+    run = scene.start(scene.define(step("a"), on_cancel=HandlerRef("tests:undo")))
+    scene.command(run, Cancel())
+    cancelled = status_of(scene, run)
+    assert (cancelled.status, cancelled.cancelled_at, cancelled.completed_at) == (
+        WorkflowStatus.CANCELLED,
+        BEGIN,
+        BEGIN,
+    )
+    assert cancelled.compensation_status is CleanupStatus.PENDING
+
+    scene.succeed(scene.claim()[0])
+    assert status_of(scene, run).compensation_status is CleanupStatus.COMPLETED
+
+
+def test_an_unknown_id_is_none(scene: Scene) -> None:
+    job = scene.add_job()
+    with scene.door.reading() as connection:
+        assert workflow_status(connection, scene.tables, 999_999) is None
+        assert workflow_status(connection, scene.tables, job) is None
+
+
+def test_a_state_behind_its_snapshot_is_folded(scene: Scene) -> None:
+    """With a large state only deltas are written."""
+    run = scene.start(scene.define(*(step(str(n)) for n in range(4))), {"text": "x" * 5_000, "b": 1})
+    scene.run(run, {"a": 1}, {"b": 2}, {"a": 3})
+    with scene.door.reading() as connection:
+        row = connection.execute(scene.tables.workflows.select()).mappings().one()
+    assert row["state_version"] == 0
+    assert status_of(scene, run).state == {"text": "x" * 5_000, "b": 2, "a": 3}
+
+
+def test_a_run_whose_definition_is_gone_can_be_read(scene: Scene) -> None:
+    run = scene.start(scene.define(step("a")))
+    scene.door.write(lambda tx: tx.connection.execute(scene.tables.definitions.delete()))
+    found = status_of(scene, run)
+    assert (found.current_step, found.current_step_name, found.definition_version) == (0, None, None)
+
+
+def listed(scene: Scene, **conditions: object) -> list[int]:
+    with scene.door.reading() as connection:
+        return [run.id for run in list_workflows(connection, scene.tables, **conditions)]  # type: ignore[arg-type]
+
+
+def test_lists_are_newest_first_and_meet_every_condition(scene: Scene) -> None:
+    first, second = scene.define(step("a")), scene.define(step("a"), name="other")
+    one, two, three = scene.start(first), scene.start(second, parent_id=41), scene.start(first)
+    scene.command(two, Pause())
+    scene.command(three, Pause())
+
+    assert listed(scene) == [three, two, one]
+    assert listed(scene, limit=2) == [three, two]
+    assert listed(scene, limit=2, before_id=two) == [one]
+    assert listed(scene, limit=0) == []
+    assert listed(scene, status="paused") == [three, two]
+    assert listed(scene, status=WorkflowStatus.RUNNING) == [one]
+    assert listed(scene, status="completed") == []
+    assert listed(scene, name="other") == [two]
+    assert listed(scene, name="Other") == []
+    assert listed(scene, name="report", status="paused") == [three]
+    assert listed(scene, parent_id=41) == [two]
+
+
+def test_wrong_conditions_are_refused(scene: Scene) -> None:
+    with pytest.raises(DefinitionError, match=r"'done'.*running, paused, .*completed, failed, cancelled"):
+        listed(scene, status="done")
+    for limit in (-1, True, 2.5, "3"):
+        with pytest.raises(DefinitionError, match="limit"):
+            listed(scene, limit=limit)
+
+
+def test_a_page_is_three_statements_whatever_is_folded(scene: Scene) -> None:
+    """The page, all its deltas, all its definitions."""
+    definition = scene.define(step("a"), step("b"))
+    runs = scene.start_many(definition, [{"text": "x" * 3_000, "n": n} for n in range(5)])
+    for job in scene.claim():
+        scene.succeed(job, {"m": job.workflow_id})
+    with scene.door.reading() as connection:
+        statements: list[str] = []
+        event.listen(connection, "before_cursor_execute", lambda *call: statements.append(call[2]))
+        found = list_workflows(connection, scene.tables)
+    assert [run.state for run in found] == [{"text": "x" * 3_000, "n": n, "m": runs[n]} for n in reversed(range(5))]
+    assert len(statements) == 3, statements
+
+
+def test_more_runs_than_one_statement_folds(scene: Scene) -> None:
+    definition = scene.define(step("a"), step("b"))
+    runs = scene.start_many(definition, [{"text": "x" * 1_100, "n": n} for n in range(450)])
+    for job in scene.claim(limit=3) + scene.claim(limit=447)[-3:]:
+        scene.succeed(job, {"done": True})
+    with scene.door.reading() as connection:
+        found = list_workflows(connection, scene.tables, limit=1000)
+    assert [run.state["n"] for run in found] == list(reversed(range(450)))
+    done = [run.id for run in found if run.state.get("done")]
+    assert done == [*reversed(runs[-3:]), *reversed(runs[:3])]
+
+
+def plan_of(scene: Scene, connection: Connection, statement: str, parameters: object) -> str:
+    """What the database says about how it would run the statement."""
+    word = "EXPLAIN QUERY PLAN " if scene.door.dialect.name == "sqlite" else "EXPLAIN "
+    rows = connection.exec_driver_sql(word + statement, parameters).all()  # type: ignore[arg-type]
+    return "\n".join(" ".join(map(str, row)) for row in rows)
+
+
+def test_a_list_by_status_reads_one_range_of_an_index(scene: Scene) -> None:
+    """Where few of many runs have the status, nothing else is read and nothing sorted."""
+    definition = scene.define(step("a"))
+    scene.start_many(definition, [{}] * 3_000)
+    workflows = scene.tables.workflows
+    scene.door.write(
+        lambda tx: tx.connection.execute(
+            workflows.update().where(workflows.c.id % 100 == 7).values(status=WorkflowStatus.FAILED.value)
+        )
+    )
+    analyze = {"mysql": f"ANALYZE TABLE {workflows.name}"}.get(scene.door.dialect.name, f"ANALYZE {workflows.name}")
+    scene.door.write(lambda tx: tx.connection.execute(text(analyze)).close())
+    with scene.door.reading() as connection:
+        asked: list[tuple[str, object]] = []
+        listener = lambda *call: asked.append((call[2], call[3]))  # noqa: E731
+        event.listen(connection, "before_cursor_execute", listener)
+        found = list_workflows(connection, scene.tables, status="failed", limit=5)
+        event.remove(connection, "before_cursor_execute", listener)
+        assert len(found) == 5
+        plan = plan_of(scene, connection, *asked[0])
+    assert "workflows_status" in plan, plan
+    assert "sort" not in plan.lower(), plan
+    assert "TEMP B-TREE" not in plan, plan
