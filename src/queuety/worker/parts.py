@@ -1,0 +1,51 @@
+"""What processes that work need of the application, and how a new process finds it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from queuety.commands.definitions import Definitions
+from queuety.errors import DefinitionError
+from queuety.model import Job
+from queuety.store.door import Door
+from queuety.worker.loop import Loop, Terms
+
+
+class AppParts(Protocol):
+    """What `queuety.Queuety` gives to those who run its jobs."""
+
+    @property
+    def door(self) -> Door:
+        """The way to the database. Raises `StoreUnavailable` if its tables are to be seen to first and cannot be."""
+
+    @property
+    def definitions(self) -> Definitions:
+        """Every definition that this process has met."""
+
+    def worker_loop(self, terms: Terms, *, on_stuck: Callable[[Job], None] | None = None) -> Loop:
+        """A loop on these terms; `on_stuck` gets the job of a handler that is over its limit and does not stop.
+
+        Raises `StoreUnavailable` while the database cannot be reached.
+        """
+
+
+def load_app(target: str) -> AppParts:
+    """The application that `module:attribute` names. Raises `DefinitionError` if it names none.
+
+    What the module raises when it is imported passes.
+    """
+    module_name, colon, path = target.partition(":")
+    if not (module_name and colon and path):
+        raise DefinitionError(f"{target!r} names no application; module:attribute is needed, such as shop.jobs:app")
+    found: Any = importlib.import_module(module_name)
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            raise DefinitionError(f"{target!r}: {module_name} has no {path}") from None
+    if not callable(getattr(found, "worker_loop", None)):
+        raise DefinitionError(f"{target!r} is a {type(found).__name__}; a Queuety is needed")
+    app: AppParts = found
+    return app
