@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queuety.app.asynchronous import AsyncVerbs
+from queuety.define.builder import WorkflowBuilder
 
 
 class Queuety(AsyncVerbs):
@@ -10,3 +11,9 @@ class Queuety(AsyncVerbs):
 
     Thread-safe; may be made before a fork. Every verb that talks to the database also exists as `…_async`.
     """
+
+    def workflow(self, name: str) -> WorkflowBuilder:
+        """A builder of a workflow of this name, which `dispatch()` starts here. Raises `DefinitionError`."""
+        return WorkflowBuilder(name, dispatcher=self, registry=self.registry)
+
+    define_workflow = workflow

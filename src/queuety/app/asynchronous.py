@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from typing import TYPE_CHECKING, Any
 
 from queuety.app.jobs import JobVerbs
 from queuety.app.queues import QueueVerbs
 from queuety.app.running import RunningVerbs
 from queuety.app.workflows import WorkflowVerbs
 from queuety.define.builder import WorkflowBuilder
-from queuety.define.handlers import HandlerLike, Job
 from queuety.inspect.states import JobState, WorkflowState
 from queuety.inspect.timeline import TimelineEvent
-from queuety.model import Job, JobStatus, Priority, WorkflowStatus
+from queuety.model import (
+    JobStatus,
+    Priority,
+    WorkflowStatus,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 
 class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
@@ -27,11 +31,7 @@ class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
         await asyncio.to_thread(self.migrate)
 
     async def dispatch_workflow_async(
-        self,
-        builder: WorkflowBuilder,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        connection: AsyncConnection | AsyncSession | None = None,
+        self, builder: WorkflowBuilder, payload: Any = None, *, connection: AsyncConnection | AsyncSession | None = None
     ) -> int:
         """See `dispatch_workflow`."""
         if connection is not None:
@@ -41,7 +41,7 @@ class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
     async def dispatch_definition_async(
         self,
         definition: Mapping[str, Any],
-        payload: Mapping[str, Any] | None = None,
+        payload: Any = None,
         *,
         idempotency_key: str | None = None,
         connection: AsyncConnection | AsyncSession | None = None,
@@ -55,9 +55,7 @@ class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
             )
         return await asyncio.to_thread(self.dispatch_definition, definition, payload, idempotency_key=idempotency_key)
 
-    async def dispatch_many_async(
-        self, builder: WorkflowBuilder, payloads: Iterable[Mapping[str, Any] | None]
-    ) -> list[int]:
+    async def dispatch_many_async(self, builder: WorkflowBuilder, payloads: Iterable[Any]) -> list[int]:
         """See `dispatch_many`."""
         return await asyncio.to_thread(self.dispatch_many, builder, payloads)
 
@@ -76,7 +74,7 @@ class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
         """See `list_workflows`."""
         return await asyncio.to_thread(self.list_workflows, status, name, parent_id, limit, before_id)
 
-    async def wait_async(self, workflow_id: int, timeout: float | None = None) -> WorkflowState:
+    async def wait_async(self, workflow_id: int, timeout: float | None = None) -> WorkflowState:  # noqa: ASYNC109 - the verb's own
         """See `wait`."""
         return await asyncio.to_thread(self.wait, workflow_id, timeout)
 
@@ -104,11 +102,11 @@ class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
 
     async def dispatch_async(
         self,
-        handler: HandlerLike | Job,
-        payload: Mapping[str, Any] | None = None,
+        handler: Any,
+        payload: Any = None,
         *,
         queue: str | None = None,
-        priority: Priority | int | None = None,
+        priority: Priority | int | str | None = None,
         delay: float | None = None,
         max_attempts: int | None = None,
         connection: AsyncConnection | AsyncSession | None = None,

@@ -8,14 +8,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.orm import Session
 
 from queuety.app.settings import Settings
 from queuety.commands.definitions import Definitions
-from queuety.define.handlers import HandlerLike
+from queuety.define.options import read_seconds
 from queuety.define.registry import Registry
 from queuety.errors import DefinitionError
 from queuety.store.clock import Clock
@@ -44,13 +44,13 @@ class Core:
     ) -> None:
         """Makes the application; connects to nothing yet. Raises `DefinitionError` for a URL that cannot be right.
 
-        `url` is any SQLAlchemy URL or an `Engine`; None reads `QUEUETY_DATABASE_URL`, else `sqlite:///queuety.db` in the
-        working directory. `clock` tells the time instead of the database (`queuety.testing.ManualClock`). Without
+        `url` is any SQLAlchemy URL or an `Engine`; None reads `QUEUETY_DATABASE_URL`, else `sqlite:///queuety.db` in
+        the working directory. `clock` tells the time instead of the database (`queuety.testing.ManualClock`). Without
         `auto_migrate` the tables must have been made by `migrate()` or `queuety migrate`.
         """
         self.settings = settings or Settings.from_environment()
         self.registry = Registry()
-        self.definitions = Definitions(self.registry)
+        self.definitions = Definitions()
         self._door = Door.open(
             url if url is not None else os.environ.get("QUEUETY_DATABASE_URL") or DEFAULT_URL,
             table_prefix=table_prefix,
@@ -61,6 +61,7 @@ class Core:
         self._auto_migrate = auto_migrate
         self._is_migrated = False
         self._migrating = threading.Lock()
+        self._bell = threading.Event()
         self._listeners: weakref.WeakSet[Wakes] = weakref.WeakSet()
 
     @property
@@ -73,23 +74,20 @@ class Core:
         return self._door
 
     def _see_to_schema(self) -> None:
-        from queuety.store.migrate import ensure, require
+        from queuety.store.migrate import ensure
 
-        if self._auto_migrate:
-            ensure(self._door)
-        else:
-            require(self._door)
+        ensure(self._door, auto_migrate=self._auto_migrate)
         self._is_migrated = True
 
     def migrate(self) -> None:
-        """Creates or upgrades the tables; safe from several processes at once. Raises `SchemaError` if they are newer."""
-        from queuety.store.migrate import ensure
+        """Creates or upgrades the tables; safe from several processes at once. Raises `SchemaError` for newer ones."""
+        from queuety.store.migrate import migrate
 
         with self._migrating:
-            ensure(self._door)
+            migrate(self._door)
             self._is_migrated = True
 
-    def register(self, alias: str, handler: HandlerLike) -> None:
+    def register(self, alias: str, handler: Any) -> None:
         """Gives a handler a further name, under which definitions and rows may call it. Raises `DefinitionError`."""
         self.registry.register(alias, handler)
 
@@ -134,10 +132,13 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def checked_timeout(timeout: float | None) -> float | None:
+def checked_timeout(timeout: Any) -> float | None:
     """The number of seconds to wait at most; None waits for ever. Raises `DefinitionError`."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise DefinitionError(f"timeout={timeout!r}: a number of seconds that is not negative is needed, or None")
-    return float(timeout)
+    return None if timeout is None else read_seconds(timeout, "timeout")
+
+
+def read_count(value: Any, what: str, *, least: int) -> int:
+    """A whole number of at least `least`. Raises `DefinitionError`."""
+    if type(value) is not int or value < least:
+        raise DefinitionError(f"{what}={value!r}: a whole number of at least {least} is needed")
+    return value

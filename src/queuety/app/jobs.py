@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from queuety.app.core import Core
 from queuety.commands.dispatch import add_jobs
-from queuety.define.handlers import HandlerLike, Job
-from queuety.define.jobs import job_request
+from queuety.define.options import merged, read_attempts, read_priority, read_queue, read_seconds
+from queuety.define.payloads import JobRequest, job_request
 from queuety.inspect import jobs
 from queuety.inspect.states import JobState
-from queuety.model import JobStatus, Priority
+from queuety.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, JobStatus, NewJob, Options, Priority, Role
 from queuety.store import claims
 from queuety.store.door import Tx
 
@@ -24,11 +24,11 @@ class JobVerbs(Core):
 
     def dispatch(
         self,
-        handler: HandlerLike | Job,
-        payload: Mapping[str, Any] | None = None,
+        handler: Any,
+        payload: Any = None,
         *,
         queue: str | None = None,
-        priority: Priority | int | None = None,
+        priority: Priority | int | str | None = None,
         delay: float | None = None,
         max_attempts: int | None = None,
         connection: Connection | Session | None = None,
@@ -39,23 +39,21 @@ class JobVerbs(Core):
         seconds. With `connection` the job is part of the caller's own transaction. Raises `DefinitionError` for what is
         no job, `PayloadError` for a payload that is not JSON or does not fit the handler; nothing is written then.
         """
-        request = job_request(
-            self.registry,
-            handler,
-            payload,
-            queue=queue,
-            priority=priority,
-            delay=delay,
-            max_attempts=max_attempts,
-            max_bytes=self.settings.max_value_bytes,
+        request = job_request(self.registry, handler, payload, max_bytes=self.settings.max_value_bytes)
+        own = Options(
+            queue=None if queue is None else read_queue(queue, "queue"),
+            priority=None if priority is None else read_priority(priority, "priority"),
+            max_attempts=None if max_attempts is None else read_attempts(max_attempts, "max_attempts"),
+            delay_s=None if delay is None else read_seconds(delay, "delay"),
         )
+        request = replace(request, options=merged(own, request.options))
         if connection is not None:
             with self._joined(connection) as tx:
-                return add_jobs(tx, [request.new_job(tx.now_us())])[0]
+                return add_jobs(tx, [_new_job(request, tx.now_us())])[0]
         added: list[int] = []
 
         def unit(tx: Tx) -> int:
-            added[:] = add_jobs(tx, [request.new_job(tx.now_us())])
+            added[:] = add_jobs(tx, [_new_job(request, tx.now_us())])
             return added[0]
 
         return self._write(unit, landed=lambda tx: added[0] if added and claims.exists(tx, added[0]) else None)
@@ -86,3 +84,16 @@ class JobVerbs(Core):
             )
 
 
+def _new_job(request: JobRequest, now_us: int) -> NewJob:
+    options = request.options
+    return NewJob(
+        role=Role.JOB,
+        queue=options.queue or DEFAULT_QUEUE,
+        priority=Priority.LOW if options.priority is None else options.priority,
+        handler=request.handler.name,
+        max_attempts=options.max_attempts or DEFAULT_MAX_ATTEMPTS,
+        due_us=now_us + round((options.delay_s or 0) * 1_000_000),
+        payload=request.payload,
+        config=request.handler.config,
+        options=options,
+    )

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from queuety import codec
-from queuety.app.core import Core, checked_timeout
+from queuety.app.core import Core, checked_timeout, read_count
 from queuety.define.names import check_name
 from queuety.errors import DefinitionError, LeaseLost
 from queuety.model import Job as ClaimedJob
 from queuety.model import Json
 from queuety.store import claims
 from queuety.store.door import Tx
-from queuety.worker.alone import Worker
+from queuety.worker.alone import Alone
 from queuety.worker.drain import Drain
 from queuety.worker.execute import Executor
 from queuety.worker.loop import Loop, Terms
@@ -27,15 +28,15 @@ class RunningVerbs(Core):
 
     def worker(
         self, queues: str | Sequence[str] = ("default",), concurrency: int = 10, *, grace_seconds: float | None = None
-    ) -> Worker:
-        """A worker in this process; its `run()` blocks until `stop()`, SIGTERM or SIGINT, and gives back 0.
+    ) -> Alone:
+        """A worker in this process; its `run()` blocks until `stop()`, SIGTERM or SIGINT.
 
-        `queues` in strict order; at most `concurrency` handlers at a time. It has no supervisor: its leases are renewed by
-        a thread, so code that holds the interpreter lock for longer than a lease is fenced, and a blocking handler that
-        is over its time limit keeps its thread until the process ends. `queuety work` has neither limit.
+        `queues` in strict order; at most `concurrency` handlers at a time. No supervisor: a thread renews its leases, so
+        code that holds the interpreter lock for longer than a lease is fenced, and a blocking handler that is over its
+        time limit keeps its thread until the process ends. `queuety work` has neither limit.
         """
         terms = self.terms(queues, concurrency, grace_seconds=grace_seconds)
-        return Worker(self.door, self.worker_loop(terms), terms)
+        return Alone(self, terms)
 
     def run_until_idle(
         self,
@@ -43,14 +44,14 @@ class RunningVerbs(Core):
         timeout: float | None = None,
         max_jobs: int | None = None,
     ) -> int:
-        """Runs in this process everything that is due, one after the other in claim order; says how many handlers ran.
+        """Runs here and now everything that is due, one after the other in claim order; says how many handlers ran.
 
-        It ends when nothing is due, when `max_jobs` handlers have run or `timeout` seconds have passed (what has begun is
-        finished). All queues without `queues`. For scripts and tests.
+        It ends when nothing is due, when `max_jobs` handlers have run or `timeout` seconds have passed (what has begun
+        is finished). All queues without `queues`. For scripts and tests.
         """
         limit = checked_timeout(timeout)
-        if max_jobs is not None and (isinstance(max_jobs, bool) or not isinstance(max_jobs, int) or max_jobs < 0):
-            raise DefinitionError(f"max_jobs={max_jobs!r}: a whole number that is not negative is needed")
+        if max_jobs is not None:
+            read_count(max_jobs, "max_jobs", least=0)
         names = None if queues is None else queue_names(queues)
         owner = secrets.randbits(63)
         executor = self._executor(1)(_nobody, owner)
@@ -83,8 +84,7 @@ class RunningVerbs(Core):
         takes_suspects_only: bool = False,
     ) -> Terms:
         """How a worker of this application works. Raises `DefinitionError`."""
-        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-            raise DefinitionError(f"concurrency={concurrency!r}: a whole number of at least 1 is needed")
+        read_count(concurrency, "concurrency", least=1)
         settings = self.settings
         return Terms(
             queues=queue_names(queues),
@@ -141,8 +141,9 @@ def _nobody(_: Outcome) -> None:
 
 def queue_names(queues: str | Sequence[str]) -> tuple[str, ...]:
     """The queues in order: a name, several separated by commas, or a list. Raises `DefinitionError`."""
-    given = queues.split(",") if isinstance(queues, str) else list(queues)
-    names = tuple(dict.fromkeys(check_name(name.strip(), what="queue") for name in given if not isinstance(name, str) or name.strip()))
+    given: Sequence[Any] = queues.split(",") if isinstance(queues, str) else queues
+    trimmed = [name.strip() if isinstance(name, str) else name for name in given]
+    names = tuple(dict.fromkeys(check_name(name, what="queue") for name in trimmed if name != ""))
     if not names:
         raise DefinitionError(f"queues={queues!r}: at least one name is needed")
     return names

@@ -9,13 +9,13 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from queuety import codec
 from queuety.app.core import Core, checked_timeout
 from queuety.commands.dispatch import start_run, start_runs
 from queuety.commands.steer import steer
 from queuety.define.builder import WorkflowBuilder
+from queuety.define.payloads import workflow_payload
 from queuety.define.wire import definition_from_json
-from queuety.errors import DefinitionError, NotFoundError, PayloadError, WaitTimeout
+from queuety.errors import DefinitionError, NotFoundError, WaitTimeout
 from queuety.inspect import timeline, workflows
 from queuety.inspect.states import WorkflowState
 from queuety.inspect.timeline import TimelineEvent
@@ -30,16 +30,10 @@ WAIT_PAUSE_S = (0.01, 0.5)
 class WorkflowVerbs(Core):
     """What can be done with workflows."""
 
-    def workflow(self, name: str) -> WorkflowBuilder:
-        """A builder of a workflow of this name, which `dispatch()` starts here. Raises `DefinitionError`."""
-        return WorkflowBuilder(name, dispatcher=self, registry=self.registry)
-
-    define_workflow = workflow
-
     def dispatch_workflow(
         self,
         builder: WorkflowBuilder,
-        payload: Mapping[str, Any] | None = None,
+        payload: Any = None,
         *,
         connection: Connection | Session | None = None,
     ) -> int:
@@ -54,7 +48,7 @@ class WorkflowVerbs(Core):
     def dispatch_definition(
         self,
         definition: Mapping[str, Any],
-        payload: Mapping[str, Any] | None = None,
+        payload: Any = None,
         *,
         idempotency_key: str | None = None,
         connection: Connection | Session | None = None,
@@ -66,7 +60,7 @@ class WorkflowVerbs(Core):
         """
         return self._start(definition_from_json(definition, self.registry), payload, idempotency_key, connection)
 
-    def dispatch_many(self, builder: WorkflowBuilder, payloads: Iterable[Mapping[str, Any] | None]) -> list[int]:
+    def dispatch_many(self, builder: WorkflowBuilder, payloads: Iterable[Any]) -> list[int]:
         """Starts a run per payload, all or none, in few statements; gives back their ids in order.
 
         Raises as `dispatch_workflow`; a builder with an idempotency key is refused.
@@ -77,7 +71,7 @@ class WorkflowVerbs(Core):
                 "dispatch it by itself, or leave the key out"
             )
         definition = builder.build(self.registry)
-        checked = [self._checked(payload, f"payloads[{index}]") for index, payload in enumerate(payloads)]
+        checked = [self._checked(payload) for payload in payloads]
         if not checked:
             return []
         door = self.door
@@ -93,11 +87,11 @@ class WorkflowVerbs(Core):
     def _start(
         self,
         definition: Definition,
-        payload: Mapping[str, Any] | None,
+        payload: Any,
         idempotency_key: str | None,
         connection: Connection | Session | None,
     ) -> int:
-        checked = self._checked(payload, "payload")
+        checked = self._checked(payload)
         door = self.door
         if connection is not None:
             with self._joined(connection) as tx:
@@ -106,9 +100,7 @@ class WorkflowVerbs(Core):
                 else:
                     self.definitions.ensure_in(tx, definition)
                 workflow_id = tx.reserve(1)[0]
-                return start_run(
-                    tx, definition, checked, workflow_id=workflow_id, idempotency_key=idempotency_key
-                )
+                return start_run(tx, definition, checked, workflow_id=workflow_id, idempotency_key=idempotency_key)
         self.definitions.ensure(door, definition)
         reserved: list[int] = []
 
@@ -118,14 +110,8 @@ class WorkflowVerbs(Core):
 
         return self._write(unit, landed=lambda tx: reserved[0] if load.existing(tx, reserved) else None)
 
-    def _checked(self, payload: Mapping[str, Any] | None, what: str) -> dict[str, Json]:
-        if payload is None:
-            return {}
-        checked = codec.checked_mapping(payload, what=what, max_bytes=self.settings.max_value_bytes)
-        for key in checked:
-            if key.startswith("_"):
-                raise PayloadError(f"{what} has the key {key!r}: keys that start with _ are reserved; rename it")
-        return checked
+    def _checked(self, payload: Any) -> dict[str, Json]:
+        return workflow_payload(payload, max_bytes=self.settings.max_value_bytes)
 
     def workflow_status(self, workflow_id: int) -> WorkflowState | None:
         """The run as it is now, or None for an unknown id."""
@@ -174,7 +160,7 @@ class WorkflowVerbs(Core):
                         f"{state.current_step_name!r}); wait longer, or see what `queuety doctor` says"
                     )
                 pause_s = left
-            _pause(pause_s)
+            self._bell.wait(pause_s)
             pause_s = min(pause_s * 1.5, WAIT_PAUSE_S[1])
 
     def pause_workflow(self, workflow_id: int) -> None:
@@ -204,8 +190,3 @@ class WorkflowVerbs(Core):
         """What happened to the run, oldest first; empty for an unknown id."""
         with self.door.reading() as connection:
             return timeline.workflow_timeline(connection, self._door.tables, workflow_id, limit=limit, offset=offset)
-
-
-def _pause(seconds: float) -> None:
-    """Waits between two looks at a run that somebody else works on."""
-    time.sleep(seconds)

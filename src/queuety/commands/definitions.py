@@ -5,7 +5,6 @@ from __future__ import annotations
 from threading import Lock
 
 from queuety.codec import decode, encode
-from queuety.define.registry import Registry
 from queuety.define.wire import definition_from_json, definition_to_json
 from queuety.errors import NotFoundError
 from queuety.model import Definition
@@ -16,8 +15,7 @@ from queuety.store.door import Door, Tx
 class Definitions:
     """Every definition that this process has met, decoded once. Thread-safe."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self) -> None:
         self._known: dict[str, Definition] = {}
         self._stored: set[str] = set()
         self._lock = Lock()
@@ -30,7 +28,7 @@ class Definitions:
         body = definitions.body_of(tx, definition_hash)
         if body is None:
             raise NotFoundError(f"no definition with hash {definition_hash} is in the database")
-        definition = definition_from_json(decode(body), self._registry)
+        definition = definition_from_json(decode(body), None)
         with self._lock:
             self._known[definition_hash] = definition
         return definition

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from queuety.errors import DefinitionError
 
@@ -20,7 +21,7 @@ class ManualClock:
     datetime.datetime(2030, 1, 1, 1, 0, tzinfo=datetime.timezone.utc)
     """
 
-    def __init__(self, start: datetime | None = None) -> None:
+    def __init__(self, start: Any = None) -> None:
         """Starts at this aware time (2030-01-01 UTC without). Raises `DefinitionError` for a naive one."""
         start = datetime(2030, 1, 1, tzinfo=UTC) if start is None else start
         if not isinstance(start, datetime) or start.tzinfo is None:

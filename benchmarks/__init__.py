@@ -1,0 +1,1 @@
+"""How fast Queuety is on this machine, beside what the database allows. `make bench` runs it."""

@@ -1,0 +1,130 @@
+"""`python -m benchmarks [--only sqlite,postgresql,mysql] [--rounds 3] [--json FILE]`: the table of `make bench`.
+
+Every figure of a database is measured in the same run as its floor, in turns, and the medians are shown: on a noisy
+machine only the ratio means something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import backlog, floor, measure
+from benchmarks.places import empty_place, kinds_that_answer
+from queuety import Queuety
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was measured on one database; medians over the rounds."""
+
+    database: str
+    floor_steps_per_second: float
+    async_steps_per_second: float
+    thread_steps_per_second: float
+    share_of_floor: float
+    one_at_a_time_steps_per_second: float
+    step_gap_p50_ms: float
+    step_gap_p95_ms: float
+    dispatched_per_second: float
+    claim_ms: float
+    claim_ms_with_backlog: float
+    backlog: int
+
+
+def measured(kind: str, *, rounds: int, workflows: int, pending: int) -> Line:
+    """One line of the table."""
+    floors, many, threads, ones = [], [], [], []
+    with empty_place(kind) as place:
+        with Queuety(place.url) as app:
+            app.migrate()
+        for _ in range(rounds):
+            with Queuety(place.url) as app:
+                floors.append(floor.steps_per_second(app))
+            many.append(measure.run(place, workflows=workflows, concurrency=100, in_threads=False))
+            threads.append(measure.run(place, workflows=workflows, concurrency=100, in_threads=True))
+            ones.append(measure.run(place, workflows=max(workflows // 20, 1), concurrency=1, in_threads=False))
+        name = place.kind
+    with empty_place(kind) as place, Queuety(place.url) as app:
+        small, large = backlog.claim_ms(app, few=100, many=pending)
+    floor_median = statistics.median(floors)
+    sustained = statistics.median(result.steps_per_second for result in many)
+    return Line(
+        database=name,
+        floor_steps_per_second=round(floor_median),
+        async_steps_per_second=round(sustained),
+        thread_steps_per_second=round(statistics.median(result.steps_per_second for result in threads)),
+        share_of_floor=round(sustained / floor_median, 2),
+        one_at_a_time_steps_per_second=round(statistics.median(result.steps_per_second for result in ones)),
+        step_gap_p50_ms=round(statistics.median(result.gap_p50_ms for result in ones), 2),
+        step_gap_p95_ms=round(statistics.median(result.gap_p95_ms for result in ones), 2),
+        dispatched_per_second=round(statistics.median(result.dispatched_per_second for result in many)),
+        claim_ms=round(small, 3),
+        claim_ms_with_backlog=round(large, 3),
+        backlog=pending,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--only", default="sqlite,postgresql,mysql", help="databases, separated by commas")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workflows", type=int, default=2000)
+    parser.add_argument("--pending", type=int, default=1_000_000, help="how large the backlog of the claim's test is")
+    parser.add_argument("--json", type=Path, default=Path("bench-results/bench.json"))
+    asked = parser.parse_args()
+    console = Console()
+    found, absent = kinds_that_answer(asked.only.split(","))
+    lines = []
+    for kind in found:
+        console.print(f"measuring {kind} …")
+        lines.append(measured(kind, rounds=asked.rounds, workflows=asked.workflows, pending=asked.pending))
+    console.print(_table(lines))
+    for kind, reason in absent.items():
+        console.print(f"{kind}: not measured ({reason})", markup=False)
+    asked.json.parent.mkdir(parents=True, exist_ok=True)
+    result = {"python": platform.python_version(), "lines": [asdict(line) for line in lines], "absent": absent}
+    asked.json.write_text(json.dumps(result, indent=2) + "\n")
+    console.print(f"written to {asked.json}", markup=False)
+    return 0 if lines else 1
+
+
+def _table(lines: list[Line]) -> Table:
+    table = Table(title="workflows of five empty steps, one worker process; medians")
+    for heading in (
+        "database",
+        "floor, steps/s",
+        "100 in flight, async",
+        "of the floor",
+        "100 threads",
+        "one at a time",
+        "step gap p50 / p95, ms",
+        "dispatch_many/s",
+        "claim, ms: 100 / backlog",
+    ):
+        table.add_column(heading, justify="left" if heading == "database" else "right")
+    for line in lines:
+        table.add_row(
+            line.database,
+            f"{line.floor_steps_per_second:,}",
+            f"{line.async_steps_per_second:,}",
+            f"{line.share_of_floor:.0%}",
+            f"{line.thread_steps_per_second:,}",
+            f"{line.one_at_a_time_steps_per_second:,}",
+            f"{line.step_gap_p50_ms:.2f} / {line.step_gap_p95_ms:.2f}",
+            f"{line.dispatched_per_second:,}",
+            f"{line.claim_ms:.2f} / {line.claim_ms_with_backlog:.2f}",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
