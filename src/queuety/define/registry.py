@@ -1,0 +1,153 @@
+"""Handlers by name: the aliases of an application, and the way from a name in a row to something to call.
+
+A name can lead only to what carries our mark or derives from our base classes. What is found is remembered; what is
+not found is looked for again the next time, since a deployment may bring it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from queuety.define.call import Plan, prepare
+from queuety.define.handlers import Handler, check_call, handler_of, options_of
+from queuety.define.marks import BASES, Bound, HandlerKind, HandlerLike, declared, mark_of
+from queuety.define.names import attribute, check_name, importable_name, load_module, qualified_name
+from queuety.errors import DefinitionError, HandlerNotFound
+from queuety.model import HandlerRef, Json, Options
+
+
+class Registry:
+    """The handlers that this process can name. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._aliases: dict[str, Handler] = {}
+        self._found: dict[str, Handler] = {}
+        self._plans: dict[str, Plan] = {}
+
+    def register(self, alias: str, handler: Any) -> None:
+        """Adds a name for a handler. An alias is stored in definitions as it is and survives the moving of code.
+
+        `module:qualname` of code that was moved makes a good alias too. Raises `DefinitionError` if the handler is
+        none, or if the alias already means another one.
+        """
+        check_name(alias, what="an alias")
+        if isinstance(handler, Bound):
+            raise DefinitionError(f"alias {alias!r}: register the handler itself; bind where it is used")
+        known = handler_of(handler, alias)
+        other = self._aliases.setdefault(alias, known)
+        if qualified_name(other.target) != qualified_name(handler):
+            raise DefinitionError(f"alias {alias!r} already names {qualified_name(other.target)}")
+        self._aliases[alias] = self._found[alias] = known
+        self._plans.pop(alias, None)
+
+    def resolve(self, name: str) -> Handler:
+        """The handler of that name, its module imported if need be.
+
+        Raises `HandlerNotFound` that says why there is none here, whatever the import of its module raised.
+        """
+        found = self._found.get(name)
+        if found is None:
+            target = declared(name)
+            if target is None:
+                target = _imported(name)
+            try:
+                found = handler_of(target, name)
+            except DefinitionError as error:
+                raise HandlerNotFound(f"{name!r} names no handler: {error}") from error
+            self._found[name] = found
+        return found
+
+    def plan(self, name: str, config: Mapping[str, Json] | None = None) -> Plan:
+        """How to call the handler of that name. Raises `HandlerNotFound`, also if it can no longer be called so."""
+        if config:
+            return self._prepared(name, config)
+        found = self._plans.get(name)
+        if found is None:
+            found = self._plans[name] = self._prepared(name, None)
+        return found
+
+    def ref(self, target: HandlerLike, kind: HandlerKind, *, where: str) -> tuple[HandlerRef, Options]:
+        """The name and configuration to store for a handler, an alias or a `bind`, and the handler's own options.
+
+        `module:qualname` of a module that is not installed here is taken on trust: another service may have it. Raises
+        `DefinitionError` naming `where` if the target cannot be used as that kind, or never be found again.
+        """
+        config: Mapping[str, Json] = {}
+        if isinstance(target, Bound):
+            target, config = target.target, target.config
+        try:
+            handler: Handler | None
+            if isinstance(target, str):
+                name, handler = target, self._named(target)
+            else:
+                name = self._name_of(target)
+                handler = self._known(target, name)
+            ref = HandlerRef(name, config or None)
+            if handler is None:
+                return ref, Options()
+            if handler.kind is not kind:
+                raise DefinitionError(f"{name} is a {handler.kind} and cannot be used as a {kind}")
+            check_call(handler, config)
+            prepare(handler, config)
+            return ref, options_of(handler, config)
+        except DefinitionError as error:
+            raise DefinitionError(f"{where}: {error}") from error
+
+    def _known(self, target: Any, name: str) -> Handler:
+        found = self._found.get(name)
+        if found is None or found.target is not target:
+            found = self._found[name] = handler_of(target, name)
+        return found
+
+    def _prepared(self, name: str, config: Mapping[str, Json] | None) -> Plan:
+        handler = self.resolve(name)
+        try:
+            check_call(handler, config or {})
+            return prepare(handler, config)
+        except DefinitionError as error:
+            raise HandlerNotFound(f"{name!r} cannot be called as its definition says: {error}") from error
+
+    def _named(self, name: str) -> Handler | None:
+        check_name(name, what="the name of a handler")
+        module, colon, _ = name.partition(":")
+        try:
+            return self.resolve(name)
+        except HandlerNotFound as error:
+            missing = error.__cause__
+            if colon and isinstance(missing, ModuleNotFoundError) and f"{module}.".startswith(f"{missing.name}."):
+                return None
+            raise DefinitionError(str(error)) from error
+
+    def _name_of(self, target: Any) -> str:
+        mark = mark_of(target)
+        if isinstance(target, tuple(BASES)):
+            raise DefinitionError(
+                f"an instance of {type(target).__qualname__} was given; give the class, or "
+                f"bind({type(target).__qualname__}, key=value)"
+            )
+        try:
+            name = importable_name(target)
+        except DefinitionError:
+            alias = next((alias for alias, handler in self._aliases.items() if handler.target is target), None)
+            if alias is None:
+                raise
+            return alias
+        return mark.name if mark is not None and mark.name is not None else name
+
+
+def _imported(name: str) -> Any:
+    module_name, colon, qualname = name.partition(":")
+    if not colon:
+        raise HandlerNotFound(
+            f"no handler is named {name!r} here; import the module that declares it, or register it with the app"
+        )
+    try:
+        module = load_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise HandlerNotFound(f"{name!r}: importing {module_name} raised {type(error).__name__}: {error}") from error
+    found = attribute(module, qualname)
+    if found is None:
+        where = "this process's own script" if module_name == "__main__" else f"module {module_name}"
+        raise HandlerNotFound(f"{name!r}: {where} has no {qualname}")
+    return found
