@@ -1,0 +1,246 @@
+"""What `queuety doctor` finds: each trouble made for real, found, explained, and gone when it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from queuety.inspect.health import examine
+from queuety.inspect.problems import of_schema
+from queuety.inspect.report import Health
+from queuety.model import RetryRun
+from queuety.store import claims, leases, queues, workers
+from queuety.store.queries import Tally
+from queuety.store.workers import WorkerRow
+from tests.support.databases import Database
+from tests.support.runs import SECOND, Scene, step
+
+
+@pytest.fixture
+def scene(database: Database) -> Iterator[Scene]:
+    with Scene(database.url) as made:
+        yield made
+
+
+def look(scene: Scene) -> Health:
+    with scene.door.reading() as connection:
+        return examine(
+            connection, scene.tables, now_us=scene.clock.us, lease_s=30, revision="0001", needed_revision="0001"
+        )
+
+
+def worker(scene: Scene, *names: str, owner: int = 7) -> None:
+    """A worker of these queues has just been seen."""
+    scene.door.write(lambda tx: workers.enter(tx, WorkerRow(owner, "host", 100 + owner, names or ("default",), 4)))
+
+
+def said(health: Health) -> list[tuple[str, str]]:
+    return [(problem.severity, problem.what) for problem in health.problems]
+
+
+def test_nothing_is_wrong_with_an_idle_worker(scene: Scene) -> None:
+    worker(scene, "a", "b")
+    health = look(scene)
+    assert health.problems == ()
+    assert health.is_well
+    (alive,) = health.alive
+    assert (alive.id, alive.host, alive.pid, alive.queues, alive.concurrency) == (7, "host", 107, ("a", "b"), 4)
+    assert (health.backlog, health.next_due_s, health.stranded) == ((), None, ())
+    assert [health.delayed, health.leased, health.buried, health.failed_workflows] == [Tally(0)] * 4
+
+
+def test_without_a_worker_it_matters_whether_something_waits(scene: Scene) -> None:
+    scene.add_job(due_us=scene.clock.us + 10 * SECOND)
+    health = look(scene)
+    assert said(health) == [("note", "no worker is alive")]
+    assert (health.is_well, health.delayed, health.next_due_s) == (True, Tally(1), 10.0)
+
+    scene.add_job(queue="mail")
+    health = look(scene)
+    assert said(health) == [("error", "no worker is alive and work is waiting")]
+    assert not health.is_well
+    (problem,) = health.problems
+    assert problem.do == "start one: `queuety work --queue mail`"
+
+    worker(scene, "mail")
+    assert look(scene).problems == ()
+
+
+def test_a_worker_that_has_gone_silent_is_not_alive(scene: Scene) -> None:
+    worker(scene)
+    scene.clock.advance(60)
+    assert len(look(scene).alive) == 1
+    scene.clock.advance(1)
+    assert look(scene).alive == ()
+    worker(scene, owner=8)
+    assert said(look(scene)) == [("note", "worker 107 on host was last seen 61 s ago")]
+
+
+def test_the_backlog_is_told_queue_by_queue(scene: Scene) -> None:
+    worker(scene, "a")
+    scene.add_job(queue="a", due_us=scene.clock.us - 7 * SECOND)
+    scene.add_job(queue="a")
+    scene.add_job(queue="b")
+    scene.clock.advance(3)
+    health = look(scene)
+    assert [(one.queue, one.ready, one.oldest_s, one.is_served) for one in health.backlog] == [
+        ("a", Tally(2), 10.0, True),
+        ("b", Tally(1), 3.0, False),
+    ]
+    assert said(health) == [("error", "queue 'b': 1 ready job, the oldest due 3 s ago")]
+    assert health.problems[0].why == "no living worker takes from this queue"
+    scene.claim("a", "b")
+    assert look(scene).backlog == ()
+
+
+def test_counting_ends_at_a_cap(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuety.inspect.health.CAP", 3)
+    for _ in range(3):
+        scene.add_job()
+        scene.add_job(due_us=scene.clock.us + SECOND)
+    assert (look(scene).backlog[0].ready, look(scene).delayed) == (Tally(3), Tally(3))
+    scene.add_job()
+    scene.add_job(due_us=scene.clock.us + SECOND)
+    assert (look(scene).backlog[0].ready, look(scene).delayed) == (
+        Tally(3, is_exact=False),
+        Tally(3, is_exact=False),
+    )
+
+
+def test_a_paused_queue_with_a_backlog(scene: Scene) -> None:
+    worker(scene)
+    scene.door.write(lambda tx: queues.pause(tx, "mail"))
+    assert look(scene).problems == ()
+    scene.add_job(queue="mail")
+    health = look(scene)
+    assert said(health) == [("warning", "queue 'mail': 1 ready job, the oldest due just now")]
+    assert health.problems[0].do == "resume it when it should go on: app.resume('mail')"
+
+
+def test_workers_that_do_not_keep_up(scene: Scene) -> None:
+    scene.add_job()
+    scene.clock.advance(299)
+    worker(scene)
+    assert look(scene).problems == ()
+    scene.clock.advance(1)
+    assert said(look(scene)) == [("warning", "queue 'default': 1 ready job, the oldest due 5 min ago")]
+
+
+def test_leases_that_nobody_takes_back(scene: Scene) -> None:
+    scene.add_job()
+    (job,) = scene.claim(lease_s=30)
+    scene.clock.advance(60)
+    worker(scene)
+    health = look(scene)
+    assert (health.leased, health.overdue_leases, health.problems) == (Tally(1), Tally(0), ())
+    scene.clock.advance(0.1)
+    health = look(scene)
+    assert (health.leased, health.overdue_leases) == (Tally(1), Tally(1))
+    assert said(health) == [("error", "1 job held by a worker whose lease ended more than 30 s ago")]
+    scene.succeed(job)
+    assert look(scene).leased == Tally(0)
+
+
+def test_what_has_come_due_and_nobody_looked(scene: Scene) -> None:
+    worker(scene)
+    scene.add_job(due_us=scene.clock.us + SECOND)
+    scene.start(scene.define(step("wait", None, "delay", settings={"seconds": 1}), step("a")))
+    scene.clock.advance(31)
+    assert look(scene).problems == ()
+    scene.clock.advance(1)
+    assert said(look(scene)) == [
+        ("error", "1 delayed job due for more than 30 s that nobody has looked at"),
+        ("error", "1 timer due for more than 30 s that nobody has looked at"),
+    ]
+    assert look(scene).next_due_s == -31
+
+
+def test_suspects_are_told(scene: Scene) -> None:
+    worker(scene)
+    for _ in range(2):
+        scene.add_job()
+    scene.claim(owner=9)
+    scene.door.write(lambda tx: leases.suspect(tx, leases.held_by(tx, 9), ended_by_us=None))
+    health = look(scene)
+    assert [(one.ready, one.suspects) for one in health.backlog] == [(Tally(0), Tally(2))]
+    assert said(health) == [("warning", "queue 'default': 2 jobs set apart")]
+
+
+def test_a_handler_that_no_worker_knows(scene: Scene) -> None:
+    worker(scene)
+    for handler in ("tests:new", "tests:new", "tests:old"):
+        scene.add_job(handler)
+    for job in scene.claim():
+        if job.handler == "tests:new":
+            now_us = scene.clock.us
+
+            def put_off(tx: claims.Tx, job: claims.Job = job, now_us: int = now_us) -> None:
+                claims.put_off(tx, job, until_us=now_us + 15 * SECOND, now_us=now_us, message="no module tests.new")
+
+            scene.door.write(put_off)
+            scene.clock.advance(5)
+    health = look(scene)
+    (unknown,) = health.unknown_handlers
+    assert (unknown.handler, unknown.queue, unknown.jobs, unknown.since_s) == ("tests:new", "default", 2, 10.0)
+    (problem,) = health.problems
+    assert problem.severity == "warning"
+    assert problem.what == f"handler 'tests:new': 2 jobs put off (one is {unknown.job_id}), the first 10 s ago"
+    assert problem.why == "no module tests.new"
+
+
+def test_what_has_failed_for_good(scene: Scene) -> None:
+    worker(scene)
+    run = scene.start(scene.define(step("a")))
+    scene.add_job()
+    for job in scene.claim():
+        scene.fail(job, is_final=True)
+    health = look(scene)
+    assert (health.buried, health.failed_workflows, health.is_well) == (Tally(2), Tally(1), True)
+    assert said(health) == [("warning", "1 workflow failed"), ("warning", "2 jobs buried")]
+    scene.command(run, RetryRun())
+    assert look(scene).failed_workflows == Tally(0)
+
+
+def test_a_running_workflow_that_nothing_will_move(scene: Scene) -> None:
+    worker(scene)
+    definition = scene.define(step("a"), step("wait", None, "delay", settings={"seconds": 1}), step("b"))
+    lost, waiting, ready, failed = (scene.start(definition) for _ in range(4))
+    first, second, _, fourth = scene.claim()
+    scene.succeed(first)
+    scene.succeed(second)
+    scene.fail(fourth, is_final=True)
+    assert look(scene).stranded == ()
+    inbox = scene.tables.inbox
+    scene.door.write(lambda tx: tx.connection.execute(inbox.delete().where(inbox.c.workflow_id == lost)))
+    health = look(scene)
+    assert (waiting in health.stranded, ready in health.stranded, failed in health.stranded) == (False, False, False)
+    assert health.stranded == (lost,)
+    assert ("error", f"workflow {lost} is running and nothing will ever move it") in said(health)
+
+
+def test_the_worst_stands_first(scene: Scene) -> None:
+    worker(scene)
+    scene.add_job()
+    scene.fail(scene.claim()[0], is_final=True)
+    scene.add_job(queue="nobody's")
+    assert [severity for severity, _ in said(look(scene))] == ["error", "warning"]
+
+
+def test_tables_of_another_version() -> None:
+    assert of_schema("0001", "0001") is None
+    missing, other = of_schema(None, "0001"), of_schema("0009", "0001")
+    assert missing is not None
+    assert missing.do == "run `queuety migrate`"
+    assert other is not None
+    assert other.what == "the tables are at revision 0009, this version needs 0001"
+
+
+def test_buried_ones_are_looked_for_among_the_newest(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker(scene)
+    scene.add_job()
+    scene.fail(scene.claim()[0], is_final=True)
+    scene.add_job()
+    assert look(scene).buried == Tally(1)
+    monkeypatch.setattr("queuety.inspect.health.NEWEST", 1)
+    assert look(scene).buried == Tally(0, is_exact=False)
