@@ -9,6 +9,9 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
+from queuety.define.call import Plan, prepare
+from queuety.define.handlers import Handler
+from queuety.define.marks import HandlerKind
 from queuety.errors import HandlerNotFound
 from queuety.model import HandlerRef, Job, Json, Options, Priority, Role
 from queuety.worker.execute import Executor
@@ -62,14 +65,14 @@ class Rig:
         self.release.set()
         self.executor.stop()
 
-    def resolve(self, name: str, /) -> Any:
-        """The handler of this name, like the registry."""
+    def plan(self, name: str, config: Mapping[str, Json] | None = None) -> Plan:
+        """How to call the handler of this name, like the registry."""
         if name not in self.handlers:
             raise HandlerNotFound(f"{name} is not registered")
         found = self.handlers[name]
         if isinstance(found, BaseException):
             raise found
-        return found
+        return prepare(found, config)
 
     def work(
         self,
@@ -78,17 +81,18 @@ class Rig:
         state: Mapping[str, Json] | None = None,
         timeout_s: float | None = None,
         options: Options = Options(),
+        config: Mapping[str, Json] | None = None,
         **changes: Any,
     ) -> Work:
         """The work of running the function."""
         name = f"app:{function.__name__}"
-        while self.handlers.get(name, function) is not function:
+        while name in self.handlers and self.handlers[name].target is not function:
             name += "_"
-        self.handlers[name] = _handler(function)
+        self.handlers[name] = handler_made_of(function, name, job=changes.get("role") is Role.JOB)
         self._last_id += 1
         return Work(
             job=claimed(name, **({"job_id": self._last_id} | changes)),
-            ref=HandlerRef(name),
+            ref=HandlerRef(name, config),
             state=state or {},
             timeout_s=timeout_s,
             options=options,
@@ -122,9 +126,11 @@ class Rig:
             return None
 
 
-def _handler(function: Callable[..., Any]) -> Any:
-    function.is_async = inspect.iscoroutinefunction(function)  # type: ignore[attr-defined]
-    return function
+def handler_made_of(function: Callable[..., Any], name: str, *, job: bool = False) -> Handler:
+    """The handler that the function would be if it were marked and stood in a module."""
+    kind = HandlerKind.JOB if job else HandlerKind.STEP
+    is_async = inspect.iscoroutinefunction(function)
+    return Handler(name, function, kind, False, is_async, Options(), inspect.signature(function), {})
 
 
 def wait(event: threading.Event) -> None:

@@ -119,6 +119,16 @@ def test_a_plain_job_gets_its_payload(rig: Rig) -> None:
     assert seen == [{"to": "ada"}]
 
 
+def test_bound_configurations_are_kept_apart(rig: Rig) -> None:
+    def scores(state, least, most=10):
+        return {"least": least, "most": most}
+
+    for _ in range(2):
+        assert rig.run(scores, config={"least": 1}).output == {"least": 1, "most": 10}
+        assert rig.run(scores, config={"least": 1, "most": 2}).output == {"least": 1, "most": 2}
+    assert "least" in rig.run(scores).error.message
+
+
 def test_durations_are_those_of_the_monotonic_clock() -> None:
     times = iter([NOW_US, NOW_US - 5_000_000_000])
     with Rig(now_us=lambda: next(times)) as rig:  # the host's clock jumps back while the handler runs
@@ -263,7 +273,7 @@ def test_a_clock_that_fails_is_a_failed_attempt() -> None:
 )
 def test_an_unknown_handler_costs_no_attempt(rig: Rig, found, words: str) -> None:
     work = rig.work(greet)
-    rig.handlers.clear()
+    known = rig.handlers.pop("app:greet")
     if found is not None:
         rig.handlers["app:greet"] = found
     rig.executor.submit([work])
@@ -271,6 +281,7 @@ def test_an_unknown_handler_costs_no_attempt(rig: Rig, found, words: str) -> Non
     assert isinstance(result, Unhandled)
     assert words in result.message
     assert rig.executor.free == 4
+    rig.handlers["app:greet"] = known
     rig.submit(greet)  # known by now: failures are not kept
     assert isinstance(rig.outcome(), Succeeded)
 

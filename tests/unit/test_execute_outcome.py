@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from queuety.define.call import prepare
 from queuety.errors import Fail, JobTimeout, Retry
 from queuety.model import ErrorKind, Failed, Options, Role, Span, Succeeded
 from queuety.worker import outcome
 from queuety.worker.outcome import Unhandled, Work
-from tests.support.executing import claimed
+from tests.support.executing import claimed, handler_made_of
 
 SPAN = Span(1, 2, 9)
 
@@ -30,7 +31,8 @@ def work(role: Role = Role.STEP, **options: object) -> Work:
 
 
 def returned(value: object, role: Role = Role.STEP, max_bytes: int = 1000) -> outcome.Outcome:
-    return outcome.returned(work(role), value, SPAN, max_bytes=max_bytes)
+    plan = prepare(handler_made_of(print, "app:step", job=role is Role.JOB))
+    return outcome.returned(work(role), plan, value, SPAN, max_bytes=max_bytes)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from queuety.define.call import Plan
 from queuety.model import Json, Span
 from queuety.worker.outcome import Outcome, Work
-from queuety.worker.plans import Plan
 
 _NOT_STARTED: Final = -1.0
 

@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from queuety import codec
+from queuety.define.call import Plan
 from queuety.errors import HandlerNotFound, InvalidStateError, LeaseLost
 from queuety.model import HandlerRef, Job, Json, Role
 from queuety.worker import context, faults, outcome
@@ -26,7 +27,7 @@ from queuety.worker.attempt import Attempt
 from queuety.worker.coroutines import Coroutines
 from queuety.worker.limits import Watchdog
 from queuety.worker.outcome import Outcome, Returned, Unhandled, Work
-from queuety.worker.plans import Plan, Plans, Resolving
+from queuety.worker.plans import Planning, Plans
 from queuety.worker.threads import Crew
 
 _log = logging.getLogger("queuety.worker")
@@ -48,7 +49,7 @@ class Executor:
 
     def __init__(
         self,
-        registry: Resolving,
+        registry: Planning,
         *,
         concurrency: int,
         report: Callable[[Outcome], None],
@@ -243,7 +244,7 @@ class Executor:
 
     def _returned(self, attempt: Attempt, plan: Plan, value: object) -> Outcome:
         span = attempt.span(self._owner)
-        return outcome.returned(attempt.work, value, span, as_mapping=plan.as_mapping, max_bytes=self._max_value_bytes)
+        return outcome.returned(attempt.work, plan, value, span, max_bytes=self._max_value_bytes)
 
     def _task_ended(self, attempt: Attempt) -> None:
         if not attempt.has_ended:  # given up before its code began

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Final
 
+from queuety.define.names import qualified_name
 from queuety.model import ErrorInfo
 
 MESSAGE_BYTES: Final = 8 * 1024
@@ -80,15 +81,10 @@ def type_name(cls: type) -> str:
     'builtins:KeyError'
     """
     try:
-        name = f"{cls.__module__}:{cls.__qualname__}"
+        name = qualified_name(cls)
     except BaseException:  # noqa: BLE001 - a metaclass of the user's may raise anything
         name = "unknown:unknown"
     return storable(name, max_bytes=_NAME_CHARACTERS)
-
-
-def type_names(cls: type) -> frozenset[str]:
-    """The names of the class and of everything it derives from."""
-    return frozenset(type_name(base) for base in type.mro(cls))
 
 
 def traceback_of(exc: BaseException) -> str | None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
-from queuety import codec
-from queuety.errors import Fail, JobTimeout, PayloadError, Retry
+from queuety.define.call import Plan
+from queuety.define.options import gives_up
+from queuety.errors import JobTimeout, PayloadError, Retry
 from queuety.model import ErrorInfo, Failed, HandlerRef, Job, Options, Role, Span, State, Succeeded
 from queuety.worker import faults
 
@@ -58,14 +58,14 @@ class Returned:
 Outcome = Succeeded | Failed | Unhandled | Returned
 
 
-def returned(work: Work, value: object, span: Span, *, as_mapping: Callable[[Any], Any], max_bytes: int) -> Outcome:
+def returned(work: Work, plan: Plan, value: object, span: Span, *, max_bytes: int) -> Outcome:
     """What a handler's return value means: a step's output, or a failed attempt if it is none."""
     try:
         if value is not None and type(value) is not dict:
             _refuse_unrun(value)
         if value is None or work.job.role is not Role.STEP:
             return Succeeded(work.job, {}, span)
-        output = codec.checked_mapping(as_mapping(value), what="result", max_bytes=max_bytes)
+        output = plan.output(value, max_bytes=max_bytes)
     except BaseException as exc:  # noqa: BLE001 - the value is the user's object, and reading it may raise anything
         return raised(work, exc, span)
     return Succeeded(work.job, output, span)
@@ -89,7 +89,7 @@ def raised(work: Work, exc: BaseException, span: Span) -> Failed:
             job=work.job,
             error=faults.error_info(exc),
             span=span,
-            is_final=_is_final(exc, work.options),
+            is_final=not isinstance(exc, Retry) and gives_up(work.options, exc),
             retry_after_us=_retry_after_us(exc),
             jitter=random.random(),
         )
@@ -110,19 +110,6 @@ def broken(outcome: Outcome, exc: Exception) -> Failed:
     error = faults.error_info(exc)
     message = faults.storable(f"its result could not be stored: {error.message}", max_bytes=faults.MESSAGE_BYTES)
     return Failed(outcome.job, replace(error, message=message), span, jitter=random.random())
-
-
-def _is_final(exc: BaseException, options: Options) -> bool:
-    if isinstance(exc, Retry):
-        return False
-    if isinstance(exc, Fail):
-        return True
-    if not options.give_up_on and options.retry_on is None:
-        return False
-    names = faults.type_names(type(exc))
-    if options.give_up_on and not names.isdisjoint(options.give_up_on):
-        return True
-    return options.retry_on is not None and names.isdisjoint(options.retry_on)
 
 
 def _retry_after_us(exc: BaseException) -> int | None:

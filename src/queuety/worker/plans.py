@@ -1,43 +1,47 @@
-"""How each handler is called, found once and kept."""
+"""How the handlers of claimed jobs are called, kept so that a known one costs nothing to look up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Final, Protocol
 
+from queuety import codec
+from queuety.define.call import Plan
 from queuety.model import HandlerRef, Json
 
-
-class Resolving(Protocol):
-    """Finds handlers by name. Raises `HandlerNotFound`."""
-
-    def resolve(self, name: str, /) -> Any: ...
+_MOST: Final = 4096
+"""Plans kept; with more handlers and configurations than that, they are looked up anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How to call a handler. `call` takes its private input; `as_mapping` reads a returned object of the user's."""
+class Planning(Protocol):
+    """What a registry does for the executor."""
 
-    call: Callable[[dict[str, Json]], Any]
-    is_async: bool
-    as_mapping: Callable[[Any], Any]
+    def plan(self, name: str, config: Mapping[str, Json] | None = None) -> Plan:
+        """How to call the handler of that name; imports its module if need be. Raises `HandlerNotFound`."""
 
 
 class Plans:
-    """The plans of the handlers that this process has met."""
+    """The plans of the handlers that this process has met. Safe to use from several threads."""
 
-    def __init__(self, registry: Resolving) -> None:
+    def __init__(self, registry: Planning) -> None:
         self._registry = registry
-        self._known: dict[str, Plan] = {}
+        self._plain: dict[str, Plan] = {}
+        self._bound: dict[tuple[str, str], Plan] = {}
 
     def known(self, ref: HandlerRef) -> Plan | None:
-        """The plan, if it has been made; loads nothing."""
-        return self._known.get(ref.name)
+        """The plan, if it has been found before; imports nothing."""
+        if not ref.config:
+            return self._plain.get(ref.name)
+        return self._bound.get((ref.name, codec.encode(ref.config)))
 
     def find(self, ref: HandlerRef) -> Plan:
-        """The plan, made now if need be; that may import the user's module. Raises `HandlerNotFound`."""
-        handler = self._registry.resolve(ref.name)
-        plan = Plan(handler, handler.is_async, lambda v: v)
-        self._known[ref.name] = plan
+        """The plan, looked for now; that may import the user's module. Raises `HandlerNotFound`, or what it raises."""
+        plan = self._registry.plan(ref.name, ref.config)
+        if len(self._plain) + len(self._bound) >= _MOST:
+            self._plain.clear()
+            self._bound.clear()
+        if ref.config:
+            self._bound[ref.name, codec.encode(ref.config)] = plan
+        else:
+            self._plain[ref.name] = plan
         return plan
