@@ -168,6 +168,8 @@ class Door:
 
     def line(self, engine: Engine | None = None) -> Line:
         """A connection for one thread's transactions (`on=`), opened when first used and replaced when lost."""
+        if engine is not None and engine is not self.engine and self._listener is not None:
+            event.listen(engine, "before_cursor_execute", self._listener)
         return Line(engine or self.engine)
 
     @property
