@@ -51,9 +51,11 @@ def examine(
     (`migrate.standing`) other than it should be asks `problems.of_schema` instead.
     """
     lease_us = round(lease_s * 1_000_000)
-    workers = _workers(connection, tables, alive_since_us=now_us - 2 * lease_us)
+    workers = registered(connection, tables, now_us=now_us, lease_s=lease_s)
     paused = jobs.paused(connection, tables)
-    window = health.Window(connection, tables, until_us=now_us + _HORIZON_LEASES * lease_us, cap=CAP)
+    horizon_us = now_us + _HORIZON_LEASES * lease_us
+    soon = health.soon(connection, tables, until_us=horizon_us, overdue_us=now_us - lease_us, cap=CAP)
+    unknown = health.unknown(connection, tables, until_us=horizon_us, cap=CAP, limit=SHOWN)
     moments = (health.next_delayed(connection, tables), health.next_timer(connection, tables))
     next_us = min((us for us in moments if us is not None), default=None)
     found = Health(
@@ -64,11 +66,11 @@ def examine(
         backlog=_backlog(connection, tables, paused, workers, now_us=now_us),
         delayed=health.delayed(connection, tables, cap=CAP),
         next_due_s=None if next_us is None else (next_us - now_us) / 1_000_000,
-        leased=window.leased(),
-        overdue_leases=window.leased(before_us=now_us - lease_us),
-        late=window.delayed(before_us=now_us - lease_us),
+        leased=soon.leased,
+        overdue_leases=soon.overdue,
+        late=soon.late,
         late_timers=health.overdue_timers(connection, tables, before_us=now_us - lease_us, cap=CAP),
-        unknown_handlers=tuple(_unknown(row, now_us=now_us) for row in window.unknown(limit=SHOWN)),
+        unknown_handlers=tuple(_unknown(row, now_us=now_us) for row in unknown),
         buried=health.buried(connection, tables, among=NEWEST),
         failed_workflows=health.failed(connection, tables, cap=CAP),
         stranded=tuple(health.stranded(connection, tables, among=CAP, limit=SHOWN)),
@@ -76,7 +78,9 @@ def examine(
     return replace(found, problems=problems_of(found, lease_s=lease_s))
 
 
-def _workers(connection: Connection, tables: Tables, *, alive_since_us: int) -> tuple[WorkerState, ...]:
+def registered(connection: Connection, tables: Tables, *, now_us: int, lease_s: float) -> tuple[WorkerState, ...]:
+    """The processes that run handlers, or did until lately; the last seen first."""
+    alive_since_us = now_us - 2 * round(lease_s * 1_000_000)
     return tuple(
         WorkerState(
             id=row["id"],
