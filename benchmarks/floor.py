@@ -25,7 +25,7 @@ def steps_per_second(app: Queuety, *, seconds: float = 3.0, batch: int = BATCH) 
     cursor = connection.cursor()
     begins = door.dialect.writer_key() is not None  # SQLite's driver begins nothing by itself here
     first = 1_000_000_000
-    _add_workflows(statements, cursor, connection, first, batch, begins=begins)
+    _add_workflows(statements, cursor, first, batch, begins=begins)
     job_id, version = first, 0
     statements.add_jobs(cursor, [_job(job_id + n, first + n) for n in range(batch)])
     connection.commit()
@@ -50,7 +50,7 @@ def steps_per_second(app: Queuety, *, seconds: float = 3.0, batch: int = BATCH) 
     return done / spent
 
 
-def _add_workflows(statements: Any, cursor: Any, connection: Any, first: int, batch: int, *, begins: bool) -> None:
+def _add_workflows(statements: Any, cursor: Any, first: int, batch: int, *, begins: bool) -> None:
     if begins:
         cursor.execute("BEGIN IMMEDIATE")
     values: dict[str, Any] = dict.fromkeys(WORKFLOW_COLUMNS)

@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from benchmarks.flow import PAYLOAD, STEPS, five_steps
+from benchmarks.flow import PAYLOAD, five_steps
 from benchmarks.places import Place
 from queuety import Queuety
 
@@ -22,17 +22,19 @@ class Result:
     gap_p50_ms: float
     gap_p95_ms: float
     dispatched_per_second: float
+    first_p50_ms: float = 0.0
 
 
-def run(place: Place, *, workflows: int, concurrency: int, in_threads: bool) -> Result:
-    """Dispatches the workflows, then has one worker process run them."""
+def run(place: Place, *, workflows: int, concurrency: int, in_threads: bool = False) -> Result:
+    """Dispatches the workflows and has one worker process run them; one after the other with `concurrency` 1."""
     with Queuety(place.url) as app:
         builder = five_steps(in_threads=in_threads)
         began = time.perf_counter()
-        app.dispatch_many(builder, [PAYLOAD] * workflows)
+        if concurrency > 1:
+            app.dispatch_many(builder, [PAYLOAD] * workflows)
         dispatched = workflows / (time.perf_counter() - began)
-    command = [sys.executable, "-m", "benchmarks.worker", place.url, str(workflows * STEPS), str(concurrency)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    command = [sys.executable, "-m", "benchmarks.worker", place.url, str(workflows), str(concurrency)]
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout
     measured = json.loads(output)
     gaps = sorted(measured["gaps_ms"]) or [0.0]
     return Result(
@@ -40,4 +42,5 @@ def run(place: Place, *, workflows: int, concurrency: int, in_threads: bool) -> 
         statistics.median(gaps),
         gaps[int(len(gaps) * 0.95) - 1],
         dispatched,
+        statistics.median(measured["first_ms"] or [0.0]),
     )

@@ -29,7 +29,7 @@ class Place:
 
 @contextmanager
 def empty_place(kind: str) -> Iterator[Place]:
-    """An empty database of this kind, removed afterwards. Raises `SQLAlchemyError` or `ImportError` if there is none."""
+    """An empty database of this kind, removed afterwards. Raises `SQLAlchemyError` or `ImportError`."""
     if kind == "sqlite":
         with tempfile.TemporaryDirectory(prefix="queuety-bench-", dir=".") as directory:
             yield Place("sqlite FULL", f"sqlite:///{directory}/bench.db")
