@@ -113,9 +113,8 @@ class PostgresDialect(Dialect):
 
     def notify(self, cursor: Cursor, prefix: str) -> None:
         # NOTIFY takes a lock on the whole server at commit: nobody is told when nobody sleeps.
-        cursor.execute(
-            f"SELECT pg_notify(%s, '') WHERE EXISTS (SELECT 1 FROM {prefix}workers WHERE sleeping = 1)", [_channel(prefix)]
-        )
+        sleepers = f"SELECT 1 FROM {prefix}workers WHERE sleeping = 1"
+        cursor.execute(f"SELECT pg_notify(%s, '') WHERE EXISTS ({sleepers})", [_channel(prefix)])
 
     def listen(self, engine: Engine, prefix: str, heard: Callable[[], None], is_over: Callable[[], bool]) -> None:
         pooled = engine.raw_connection()
