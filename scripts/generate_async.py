@@ -33,7 +33,7 @@ WITHOUT = {
 }
 """Public methods that have no async form, and why."""
 
-HEAD = '''"""The `…_async` forms of the verbs. Written by `scripts/generate_async.py`: change the verbs and run that instead."""
+HEAD = '''"""The `…_async` forms of the verbs. Written by `scripts/generate_async.py`: change the verbs and run that."""
 
 from __future__ import annotations
 
@@ -112,9 +112,8 @@ def _method(verb: ast.stmt) -> str:
     if joins:
         separator = ", " if call else ""
         lines.append("        if connection is not None:")
-        lines.append(
-            f"            return await connection.run_sync(lambda theirs: self.{verb.name}({call}{separator}connection=theirs))"
-        )
+        joined = f"self.{verb.name}({call}{separator}connection=theirs)"
+        lines.append(f"            return await connection.run_sync(lambda theirs: {joined})")
     hop = f"asyncio.to_thread(self.{verb.name}{', ' if call else ''}{call})"
     lines.append(f"        {'await' if returns == 'None' else 'return await'} {hop}")
     return "\n".join(lines) + "\n"
@@ -127,7 +126,7 @@ def _tidy(text: str) -> str:
         ["check", "--quiet", "--fix", "--select", "F401,I", "--stdin-filename", name, "-"],
         ["format", "--quiet", "--stdin-filename", name, "-"],
     ):
-        text = subprocess.run([ruff, *command], input=text, capture_output=True, text=True, check=True).stdout
+        text = subprocess.run([ruff, *command], input=text, capture_output=True, text=True, check=True).stdout  # noqa: S603
     return text
 
 

@@ -1,4 +1,4 @@
-"""The `…_async` forms of the verbs. Written by `scripts/generate_async.py`: change the verbs and run that instead."""
+"""The `…_async` forms of the verbs. Written by `scripts/generate_async.py`: change the verbs and run that."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
 
     async def run_until_idle_async(
         self, queues: str | Sequence[str] | None = None, timeout: float | None = None, max_jobs: int | None = None
-    ) -> int:
+    ) -> int:  # noqa: ASYNC109 - the verb's own
         """See `run_until_idle`."""
         return await asyncio.to_thread(self.run_until_idle, queues, timeout, max_jobs)
 

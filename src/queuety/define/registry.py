@@ -11,7 +11,7 @@ from typing import Any
 
 from queuety.define.call import Plan, prepare
 from queuety.define.handlers import Handler, check_call, handler_of, options_of
-from queuety.define.marks import BASES, Bound, HandlerKind, HandlerLike, declared, mark_of
+from queuety.define.marks import BASES, Bound, HandlerKind, declared, mark_of
 from queuety.define.names import attribute, check_name, importable_name, load_module, qualified_name
 from queuety.errors import DefinitionError, HandlerNotFound
 from queuety.model import HandlerRef, Json, Options
@@ -67,7 +67,7 @@ class Registry:
             found = self._plans[name] = self._prepared(name, None)
         return found
 
-    def ref(self, target: HandlerLike, kind: HandlerKind, *, where: str) -> tuple[HandlerRef, Options]:
+    def ref(self, target: Any, kind: HandlerKind, *, where: str) -> tuple[HandlerRef, Options]:
         """The name and configuration to store for a handler, an alias or a `bind`, and the handler's own options.
 
         `module:qualname` of a module that is not installed here is taken on trust: another service may have it. Raises

@@ -118,10 +118,10 @@ class Child:
             loop = self._reach(lambda app: app.worker_loop(order.terms, on_stuck=self._retire), self._app)
             if loop is None:
                 return 0
-            self._teller.tell(owner=loop.owner)
             with self._lock:
                 self._loop = loop
                 told = self._told
+            self._teller.tell(owner=loop.owner)
             if told is not None:
                 loop.stop(at_once=told == STOP_NOW)
             loop.run()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Table, func, literal_column, select
+from sqlalchemy import ColumnExpressionArgument, Connection, RowMapping, Table, func, literal_column, select
 
 Record: TypeAlias = RowMapping
 """A row by the names of its columns, as the database gave it."""
@@ -33,7 +33,7 @@ class Tally:
         return self.count > 0
 
 
-def tally(connection: Connection, table: Table, *conditions: ColumnElement[bool], cap: int) -> Tally:
+def tally(connection: Connection, table: Table, *conditions: ColumnExpressionArgument[bool], cap: int) -> Tally:
     """How many rows meet the conditions, counted up to `cap`."""
     some = select(literal_column("1").label("one")).select_from(table).where(*conditions).limit(cap + 1).subquery()
     count = int(connection.execute(select(func.count()).select_from(some)).scalar_one())

@@ -5,7 +5,21 @@ The only exception is said at `buried`. Nothing reads finished rows, so it costs
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, ColumnElement, Connection, Subquery, Table, exists, func, literal_column, select
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    ColumnExpressionArgument,
+    Connection,
+    Subquery,
+    Table,
+    and_,
+    case,
+    exists,
+    func,
+    literal_column,
+    select,
+    text,
+)
 
 from queuety.model import JobPhase, WorkflowStatus
 from queuety.store.queries import Record, Tally, tally
@@ -84,71 +98,78 @@ def next_timer(connection: Connection, tables: Tables) -> int | None:
     return due_us
 
 
-class Window:
-    """The first `cap` jobs that somebody must look at by `until_us`: leases by their end, others by their due time."""
+@dataclass(frozen=True, slots=True)
+class Soon:
+    """The first jobs that somebody must look at: leases by their end, put-off and delayed jobs by their due time.
 
-    def __init__(self, connection: Connection, tables: Tables, *, until_us: int, cap: int) -> None:
-        self._connection = connection
-        self._cap = cap
-        table = tables.jobs
-        self._rows: Subquery = (
-            select(table.c.id, table.c.phase, table.c.handler, table.c.queue, table.c.wake_us, table.c.unknown_since_us)
-            .where(table.c.wake_us.is_not(None), table.c.wake_us <= until_us)
-            .order_by(table.c.wake_us)
-            .limit(cap)
-            .subquery()
+    `overdue` are leases that had ended, `late` delayed jobs that had come due, before the moment that was asked about.
+    """
+
+    leased: Tally
+    overdue: Tally
+    late: Tally
+
+
+def soon(connection: Connection, tables: Tables, *, until_us: int, overdue_us: int, cap: int) -> Soon:
+    """Of the first `cap` that are to be looked at by `until_us`: how many are leased, overdue and late at `overdue_us`."""
+    rows = _first(tables, until_us=until_us, cap=cap)
+    is_leased, is_delayed = rows.c.phase == JobPhase.LEASED.value, rows.c.phase == JobPhase.DELAYED.value
+    is_over = rows.c.wake_us < overdue_us
+    sums = [
+        func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+        for condition in (is_leased, and_(is_leased, is_over), and_(is_delayed, is_over))
+    ]
+    total, *counts = connection.execute(select(func.count(), *sums).select_from(rows)).one()
+    leased, overdue, late = (Tally(int(count), is_exact=total < cap) for count in counts)
+    return Soon(leased, overdue, late)
+
+
+def unknown(connection: Connection, tables: Tables, *, until_us: int, cap: int, limit: int) -> list[Record]:
+    """Handlers that no worker knew, of the first `cap` jobs that are to be looked at by `until_us`.
+
+    As `handler`, `queue`, `jobs` (how many), `since_us`, `job_id` and `error_message` (of one of them).
+    """
+    jobs = tables.jobs
+    columns = _first(tables, until_us=until_us, cap=cap).c
+    groups = (
+        select(
+            columns.handler,
+            columns.queue,
+            func.count().label("jobs"),
+            func.min(columns.unknown_since_us).label("since_us"),
+            func.min(columns.id).label("job_id"),
         )
-        self._jobs = table
-        self._is_whole = self._count() < cap
+        .where(columns.unknown_since_us.is_not(None))
+        .group_by(columns.handler, columns.queue)
+        .subquery()
+    )
+    query = (
+        select(groups, jobs.c.error_message)
+        .join(jobs, jobs.c.id == groups.c.job_id)
+        .order_by(groups.c.since_us, groups.c.job_id)
+        .limit(limit)
+    )
+    return list(connection.execute(query).mappings())
 
-    def leased(self, *, before_us: int | None = None) -> Tally:
-        """How many are leased; with `before_us` only those whose lease had ended by then."""
-        return self._tally(self._rows.c.phase == JobPhase.LEASED.value, before_us)
 
-    def delayed(self, *, before_us: int) -> Tally:
-        """How many are delayed although they have been due since before then."""
-        return self._tally(self._rows.c.phase == JobPhase.DELAYED.value, before_us)
-
-    def unknown(self, *, limit: int) -> list[Record]:
-        """Handlers that no worker knew: `handler`, `queue`, `jobs`, `since_us`, one's `job_id` and `error_message`."""
-        columns = self._rows.c
-        groups = (
-            select(
-                columns.handler,
-                columns.queue,
-                func.count().label("jobs"),
-                func.min(columns.unknown_since_us).label("since_us"),
-                func.min(columns.id).label("job_id"),
-            )
-            .where(columns.unknown_since_us.is_not(None))
-            .group_by(columns.handler, columns.queue)
-            .subquery()
-        )
-        query = (
-            select(groups, self._jobs.c.error_message)
-            .join(self._jobs, self._jobs.c.id == groups.c.job_id)
-            .order_by(groups.c.since_us)
-            .limit(limit)
-        )
-        return list(self._connection.execute(query).mappings())
-
-    def _tally(self, condition: ColumnElement[bool], before_us: int | None) -> Tally:
-        # Rows come in order of `wake_us`: what ended before the last one of a full window is all there.
-        count = self._count(condition, *([] if before_us is None else [self._rows.c.wake_us < before_us]))
-        return Tally(count, is_exact=self._is_whole)
-
-    def _count(self, *conditions: ColumnElement[bool]) -> int:
-        query = select(func.count()).select_from(self._rows).where(*conditions)
-        return int(self._connection.execute(query).scalar_one())
+def _first(tables: Tables, *, until_us: int, cap: int) -> Subquery:
+    table = tables.jobs
+    return (
+        select(table.c.id, table.c.phase, table.c.handler, table.c.queue, table.c.wake_us, table.c.unknown_since_us)
+        .where(table.c.wake_us.is_not(None), table.c.wake_us <= until_us)
+        .order_by(table.c.wake_us)
+        .limit(cap)
+        .subquery()
+    )
 
 
 def buried(connection: Connection, tables: Tables, *, among: int) -> Tally:
     """How many of the newest `among` jobs are buried. No index leads to them, so older ones are not looked for."""
     table = tables.jobs
     newest = select(table.c.phase).order_by(table.c.id.desc()).limit(among).subquery()
-    total = int(connection.execute(select(func.count()).select_from(newest)).scalar_one())
-    query = select(func.count()).select_from(newest).where(newest.c.phase == JobPhase.BURIED.value)
-    return Tally(int(connection.execute(query).scalar_one()), is_exact=total < among)
+    is_buried = func.coalesce(func.sum(case((newest.c.phase == JobPhase.BURIED.value, 1), else_=0)), 0)
+    total, count = connection.execute(select(func.count(), is_buried).select_from(newest)).one()
+    return Tally(int(count), is_exact=total < among)
 
 
 def failed(connection: Connection, tables: Tables, *, cap: int) -> Tally:
@@ -176,6 +197,6 @@ def stranded(connection: Connection, tables: Tables, *, among: int, limit: int) 
     return list(connection.execute(query).scalars())
 
 
-def _claimable(table: Table, phase: JobPhase) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _claimable(table: Table, phase: JobPhase) -> tuple[ColumnExpressionArgument[bool], ColumnExpressionArgument[bool]]:
     """The condition of the claim's index; its text must stand there word for word (see `CLAIMABLE`)."""
-    return table.c.phase == literal_column(f"'{phase.value}'"), literal_column(f"({CLAIMABLE})", Boolean)
+    return table.c.phase == literal_column(f"'{phase.value}'"), text(CLAIMABLE)

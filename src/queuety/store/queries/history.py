@@ -66,7 +66,7 @@ def completed_counts(connection: Connection, tables: Tables) -> list[tuple[str, 
     """How many jobs each step has completed, as (definition hash, step index, count). Reads every row."""
     history, workflows = tables.history, tables.workflows
     query = (
-        select(workflows.c.definition_hash, history.c.step_index, func.count().label("rows"))
+        select(workflows.c.definition_hash, history.c.step_index, func.count().label("many"))
         .select_from(history)
         .join(workflows, workflows.c.id == history.c.run_id)
         .where(_is_completed_step(tables))

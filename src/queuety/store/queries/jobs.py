@@ -50,7 +50,7 @@ def newest(
 def counts(connection: Connection, tables: Tables, *, queue: str | None) -> list[tuple[str, str, int]]:
     """How many rows there are of each queue and phase, as (queue, phase, count). Reads every row."""
     table = tables.jobs
-    query = select(table.c.queue, table.c.phase, func.count().label("rows")).group_by(table.c.queue, table.c.phase)
+    query = select(table.c.queue, table.c.phase, func.count().label("many")).group_by(table.c.queue, table.c.phase)
     if queue is not None:
         query = query.where(table.c.queue == queue)
     return [(row[0], row[1], int(row[2])) for row in connection.execute(query)]
