@@ -106,8 +106,7 @@ def _method(verb: ast.stmt) -> str:
     keywords = [argument.arg for argument in arguments.kwonlyargs]
     call = ", ".join([*names, *(f"{name}={name}" for name in keywords if name != "connection")])
     returns = ast.unparse(verb.returns) if verb.returns else "None"
-    waits = "  # noqa: ASYNC109 - the verb's own" if "timeout" in [*names, *keywords] else ""
-    lines = [f"    async def {verb.name}_async({signature}) -> {returns}:{waits}"]
+    lines = [f"    async def {verb.name}_async({signature}) -> {returns}:"]
     lines.append(f'        """See `{verb.name}`."""')
     if joins:
         separator = ", " if call else ""

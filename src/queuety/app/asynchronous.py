@@ -74,7 +74,7 @@ class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
         """See `list_workflows`."""
         return await asyncio.to_thread(self.list_workflows, status, name, parent_id, limit, before_id)
 
-    async def wait_async(self, workflow_id: int, timeout: float | None = None) -> WorkflowState:  # noqa: ASYNC109 - the verb's own
+    async def wait_async(self, workflow_id: int, timeout: float | None = None) -> WorkflowState:
         """See `wait`."""
         return await asyncio.to_thread(self.wait, workflow_id, timeout)
 
@@ -165,7 +165,7 @@ class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
 
     async def run_until_idle_async(
         self, queues: str | Sequence[str] | None = None, timeout: float | None = None, max_jobs: int | None = None
-    ) -> int:  # noqa: ASYNC109 - the verb's own
+    ) -> int:
         """See `run_until_idle`."""
         return await asyncio.to_thread(self.run_until_idle, queues, timeout, max_jobs)
 

@@ -31,9 +31,9 @@ class RunningVerbs(Core):
     ) -> Alone:
         """A worker in this process; its `run()` blocks until `stop()`, SIGTERM or SIGINT.
 
-        `queues` in strict order; at most `concurrency` handlers at a time. No supervisor: a thread renews its leases, so
-        code that holds the interpreter lock for longer than a lease is fenced, and a blocking handler that is over its
-        time limit keeps its thread until the process ends. `queuety work` has neither limit.
+        `queues` in strict order; at most `concurrency` handlers at a time. No supervisor: a thread renews its leases,
+        so code that holds the interpreter lock for longer than a lease is fenced, and a blocking handler that is over
+        its time limit keeps its thread until the process ends. `queuety work` has neither limit.
         """
         terms = self.terms(queues, concurrency, grace_seconds=grace_seconds)
         return Alone(self, terms)
