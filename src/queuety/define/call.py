@@ -79,7 +79,9 @@ def check_payload(handler: Handler, payload: Mapping[str, Json], config: Mapping
             raise TypeError(f"bind already gives {', '.join(sorted(twice))}")
         handler.takes.bind(**payload, **config)
     except TypeError as error:
-        raise PayloadError(f"payload does not fit {handler.name}{handler.takes}: {error}") from error
+        raise PayloadError(
+            f"payload does not fit {handler.name}({', '.join(handler.takes.parameters)}): {error}"
+        ) from error
     for key, read in field_readers(handler).items():
         if key in payload:
             read(copy_json(payload[key]), f"payload.{key}")

@@ -87,8 +87,11 @@ def options_of(handler: Handler, config: Mapping[str, Json]) -> Options:
 
 def controls_of(target: Any, name: str) -> Options:
     """The options that a `Job` class, or an instance of one, states in `tries`, `timeout` and `backoff`."""
-    given = {option: getattr(target, attribute) for attribute, option in CONTROLS.items()}
-    return options_from(given, where=name)
+    stated = {attribute: getattr(target, attribute) for attribute in CONTROLS}
+    if isinstance(target, type) and "__dataclass_fields__" in dir(target):
+        # With slots, the class holds a descriptor where its field has a default.
+        stated.update({each.name: each.default for each in fields(target) if each.name in CONTROLS})
+    return options_from({CONTROLS[attribute]: value for attribute, value in stated.items()}, where=name)
 
 
 def check_call(handler: Handler, config: Mapping[str, Json]) -> None:
@@ -146,8 +149,6 @@ def _job_class(target: type[Job], name: str) -> tuple[inspect.Signature, Mapping
     for parameter in takes.parameters.values():
         if parameter.name not in kept:
             raise DefinitionError(f"{name}: {parameter.name} is given to the constructor but kept nowhere (an InitVar)")
-        if parameter.name in CONTROLS and parameter.default is parameter.empty:
-            raise DefinitionError(f"{name}: {parameter.name} is an option of every Job; give it a value, or rename it")
     payload = [parameter for parameter in takes.parameters.values() if parameter.name not in CONTROLS]
     hints: dict[str, Any] = {}
     for base in reversed(target.__mro__):
