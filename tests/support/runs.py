@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from queuety.codec import encode
+from queuety.define.wire import definition_to_json, hashed
 from queuety.engine.decide import decide_all, start
 from queuety.engine.jobs import decide_job
 from queuety.model import (
@@ -59,30 +60,6 @@ def step(name: str, handler: str | None = "tests:handler", kind: str = "single",
     return StepSpec(kind, name, HandlerRef(handler) if handler else None, **more)
 
 
-def body_of(definition: Definition) -> str:
-    """The stored text of a definition."""
-    return encode(
-        {
-            "name": definition.name,
-            "queue": definition.queue,
-            "priority": definition.priority.name.lower() if definition.priority is not None else None,
-            "max_attempts": definition.max_attempts,
-            "version": definition.version,
-            "steps": [
-                {
-                    "type": spec.kind,
-                    "name": spec.name,
-                    "handler": spec.handler.name if spec.handler else None,
-                    "queue": spec.options.queue,
-                    "priority": spec.options.priority.name.lower() if spec.options.priority is not None else None,
-                    "max_attempts": spec.options.max_attempts,
-                }
-                for spec in definition.steps
-            ],
-        }
-    )
-
-
 class Scene:
     """A database, a clock, and what a worker and a caller do, one transaction each."""
 
@@ -101,7 +78,7 @@ class Scene:
 
     def define(self, *steps: StepSpec, name: str = "report", **more: Any) -> Definition:
         """A definition that is in the database."""
-        definition = Definition(name, steps, hash=f"{next(self._numbers):064x}", **more)
+        definition = hashed(Definition(name, steps, **more))
         self._definitions[definition.hash] = definition
         self.door.write(
             lambda tx: definitions.add(
@@ -109,7 +86,7 @@ class Scene:
                 definition_hash=definition.hash,
                 name=name,
                 version=definition.version,
-                body=body_of(definition),
+                body=encode(definition_to_json(definition)),
                 now_us=tx.now_us(),
             )
         )

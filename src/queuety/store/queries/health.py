@@ -111,7 +111,7 @@ class Soon:
 
 
 def soon(connection: Connection, tables: Tables, *, until_us: int, overdue_us: int, cap: int) -> Soon:
-    """Of the first `cap` that are to be looked at by `until_us`: how many are leased, overdue and late at `overdue_us`."""
+    """How many are leased, overdue and late at `overdue_us`, of the first `cap` to be looked at by `until_us`."""
     rows = _first(tables, until_us=until_us, cap=cap)
     is_leased, is_delayed = rows.c.phase == JobPhase.LEASED.value, rows.c.phase == JobPhase.DELAYED.value
     is_over = rows.c.wake_us < overdue_us
