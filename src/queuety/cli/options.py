@@ -1,0 +1,116 @@
+"""What all commands have in common: the options that say where, and how a command is made of a function.
+
+A command's function takes a `Place` first and then its own arguments. The common options may stand before the command's
+name or after it; after it wins.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Final
+
+import typer
+
+from queuety.cli.exits import reported
+from queuety.cli.output import Format
+from queuety.cli.target import Place
+
+PANEL: Final = "Application"
+LARGEST_ID: Final = 2**63 - 1
+
+AppOption = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        metavar="MODULE:ATTR",
+        help="The Queuety object, or a function that returns one. Else QUEUETY_APP, else app in pyproject.toml.",
+        rich_help_panel=PANEL,
+    ),
+]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help="Without an application: the database. Else QUEUETY_DATABASE_URL, else queuety.db here.",
+        rich_help_panel=PANEL,
+    ),
+]
+PrefixOption = Annotated[
+    str | None,
+    typer.Option(
+        "--table-prefix", metavar="PREFIX", help="With --database: how its tables begin.", rich_help_panel=PANEL
+    ),
+]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=PANEL)]
+
+FormatOption = Annotated[Format, typer.Option("--format", help="For people, or for scripts.")]
+IdArgument = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, metavar="ID", show_default=False)]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=2**31 - 1, help="How many at most.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The common options as given in one place of the command line."""
+
+    app: str | None = None
+    database: str | None = None
+    table_prefix: str | None = None
+    debug: bool = False
+
+    def over(self, other: Common) -> Common:
+        """These options, and the other ones where these say nothing; --app here replaces --database there, and back."""
+        if self.app is not None:
+            other = Common(table_prefix=other.table_prefix, debug=other.debug)
+        if self.database is not None:
+            other = Common(table_prefix=other.table_prefix, debug=other.debug)
+        return Common(
+            self.app or other.app,
+            self.database or other.database,
+            self.table_prefix or other.table_prefix,
+            self.debug or other.debug,
+        )
+
+    @property
+    def place(self) -> Place:
+        """What they say about where."""
+        return Place(self.app, self.database, self.table_prefix)
+
+
+_PARAMETERS: Final = tuple(
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    for name, default, annotation in (
+        ("app", None, AppOption),
+        ("database", None, DatabaseOption),
+        ("table_prefix", None, PrefixOption),
+        ("debug", False, DebugOption),
+    )
+)
+_CONTEXT: Final = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+
+def command(
+    group: typer.Typer, name: str, *, panel: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a function a command of this group, with the common options, and errors as one line and an exit code."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        _place, *own = inspect.signature(function, eval_str=True).parameters.values()
+
+        @functools.wraps(function)
+        def run(*, context: typer.Context, **given: Any) -> None:
+            here = Common(**{field.name: given.pop(field.name) for field in fields(Common)})
+            common = here.over(context.obj) if isinstance(context.obj, Common) else here
+            with reported(debug=common.debug):
+                function(common.place, **given)
+
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        run.__signature__ = inspect.Signature([_CONTEXT, *own, *_PARAMETERS])  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in (_CONTEXT, *own, *_PARAMETERS)}
+        group.command(name, rich_help_panel=panel)(run)
+        return function
+
+    return add

@@ -1,0 +1,115 @@
+"""The whole command line: its groups, its own options, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from queuety.cli import jobs, operations, queues, work, workflows
+from queuety.cli.exits import MEANINGS, Code, forgive_odd_terminals, say_error
+from queuety.cli.options import AppOption, Common, DatabaseOption, DebugOption, PrefixOption
+
+_UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
+
+
+class OneLine(TyperGroup):
+    """A group whose usage errors are one line too, and which ends with the exit codes that the help promises."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As in typer. Ends the process unless `standalone_mode` is off."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        forgive_odd_terminals()
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except _UsageError as error:
+            say_error(_said(error))
+            sys.exit(Code.USAGE)
+        except typer.Abort:
+            say_error("aborted")
+            sys.exit(Code.NO)
+        sys.exit(code if isinstance(code, int) else Code.OK)
+
+
+def _said(error: Any) -> str:
+    context = error.ctx
+    message = error.format_message().replace("Value error, ", "").rstrip(".")
+    return f"{message} (see `{context.command_path if context else 'queuety'} --help`)"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from queuety import __version__
+
+        typer.echo(f"queuety {__version__}")
+        raise typer.Exit
+
+
+root = typer.Typer(
+    name="queuety",
+    cls=OneLine,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=MEANINGS,
+)
+workflow = typer.Typer(invoke_without_command=True)
+
+
+@root.callback()
+def queuety(
+    context: typer.Context,
+    app: AppOption = None,
+    database: DatabaseOption = None,
+    table_prefix: PrefixOption = None,
+    debug: DebugOption = False,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Durable workflows and jobs in the database that you already have."""
+    _begin(context, Common(app, database, table_prefix, debug))
+
+
+@workflow.callback()
+def queuety_workflow(
+    context: typer.Context,
+    app: AppOption = None,
+    database: DatabaseOption = None,
+    table_prefix: PrefixOption = None,
+    debug: DebugOption = False,
+) -> None:
+    """Start, see and steer workflows."""
+    _begin(context, Common(app, database, table_prefix, debug))
+
+
+def _begin(context: typer.Context, common: Common) -> None:
+    """Keeps the options for the command that follows; if none does, says which there are."""
+    context.obj = common.over(context.obj) if isinstance(context.obj, Common) else common
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+work.add_to(root)
+workflows.add_to(workflow)
+root.add_typer(workflow, name="workflow", rich_help_panel="Workflows")
+jobs.add_to(root)
+queues.add_to(root)
+operations.add_to(root)
+
+
+def run() -> None:
+    """Runs the command of this process's arguments, and ends the process."""
+    root(prog_name="queuety")

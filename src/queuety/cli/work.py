@@ -1,0 +1,92 @@
+"""Commands that run handlers: work, flush, demo."""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from queuety.cli.options import FormatOption, command
+from queuety.cli.output import Format, say, show_json
+from queuety.cli.target import Place
+
+
+class LogLevel(StrEnum):
+    """From which level on log lines are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def add_to(root: typer.Typer) -> None:
+    """Adds the commands of this file."""
+    panel = "Running"
+    command(root, "work", panel=panel)(work)
+    command(root, "flush", panel=panel)(flush)
+    command(root, "demo", panel=panel)(demo)
+
+
+def work(
+    place: Place,
+    queue: Annotated[str, typer.Option("--queue", metavar="A,B", help="Queues, the first one first.")] = "default",
+    workers: Annotated[int, typer.Option("--workers", min=1, max=1024, help="How many processes.")] = 1,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="How many handlers at a time in each.")] = 10,
+    grace: Annotated[
+        float | None,
+        typer.Option(
+            "--grace",
+            metavar="SECONDS",
+            help="How long running handlers may finish when it is told to stop. Else the setting, 30.",
+            show_default=False,
+        ),
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="Unless the application sets up its log.")] = (
+        LogLevel.INFO
+    ),
+) -> None:
+    """Run jobs and workflows until SIGTERM or Ctrl-C; a second one stops at once."""
+    from queuety.worker.child import LOG_FORMAT
+    from queuety.worker.supervise import supervise
+
+    target = place.needed("work")
+    with place.opened() as app:
+        terms = app.terms(queue, concurrency, grace_seconds=grace)
+        level = logging.getLevelNamesMapping()[log_level.upper()]
+        logging.basicConfig(format=LOG_FORMAT)
+        logging.getLogger("queuety").setLevel(level)
+        raise typer.Exit(supervise(target.name, app, terms, workers=workers))
+
+
+def flush(
+    place: Place,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="A,B", help="Queues, the first one first. Else all.")
+    ] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Run what is due, here and now, one after the other, until nothing is due."""
+    place.needed("flush")
+    with place.opened(makes_tables=True) as app:
+        count = app.run_until_idle(queue)
+    if form is Format.JSON:
+        show_json({"ran": count})
+    else:
+        say(f"{count} {'handler' if count == 1 else 'handlers'} ran")
+
+
+def demo(
+    _place: Place,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="Text documents to report on; else those that come with it.", show_default=False),
+    ] = None,
+) -> None:
+    """Make a report over real documents, with a worker killed in the middle."""
+    from queuety.demo.run import main
+
+    raise typer.Exit(main(folder))

@@ -1,0 +1,229 @@
+"""Commands about workflows: `queuety workflow …`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from queuety.cli import inputs, starts
+from queuety.cli.exits import Code, Refusal
+from queuety.cli.options import LARGEST_ID, FormatOption, IdArgument, LimitOption, command
+from queuety.cli.output import Column, Format, readable, say, short, show_facts, show_json, show_table
+from queuety.cli.target import Place, now_of
+from queuety.cli.times import ago, both, exact, span
+from queuety.model import CleanupStatus, WorkflowStatus
+
+if TYPE_CHECKING:
+    from queuety import Queuety
+    from queuety.inspect.states import WorkflowState
+    from queuety.inspect.timeline import TimelineEvent
+
+
+def add_to(group: typer.Typer) -> None:
+    """Adds the commands of this file."""
+    for name, function in (
+        ("dispatch", dispatch),
+        ("status", status),
+        ("list", list_workflows),
+        ("timeline", timeline),
+        ("pause", pause),
+        ("resume", resume),
+        ("retry", retry),
+        ("cancel", cancel),
+    ):
+        command(group, name)(function)
+
+
+def dispatch(
+    place: Place,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="module:attribute of a builder or of a function that returns one, or the name of a workflow that the "
+            "application's module builds.",
+            show_default=False,
+        ),
+    ] = None,
+    definition: Annotated[
+        str | None, typer.Option("--definition", metavar="FILE", help="Instead: a definition in JSON; - for stdin.")
+    ] = None,
+    payload: Annotated[str | None, typer.Option("--payload", metavar="JSON", help=inputs.PAYLOAD_HELP)] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="Idempotency key: a second dispatch with it starts nothing.")
+    ] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Start a run. It prints the id."""
+    if (name is None) == (definition is None):
+        raise Refusal("say either TARGET or --definition FILE")
+    if definition == "-" and payload == "-":
+        raise Refusal("--definition and --payload cannot both be read from stdin")
+    given = inputs.payload(payload)
+    if definition is not None:
+        described = inputs.file_object(definition, what="--definition")
+        with place.opened(makes_tables=True) as app:
+            workflow_id = app.dispatch_definition(described, given, idempotency_key=key)
+    else:
+        with place.opened(makes_tables=True) as app:
+            builder = starts.builder_of(name or "", app, place.target())
+            if key is not None:
+                builder.idempotency_key(key)
+            workflow_id = app.dispatch_workflow(builder, given)
+    if form is Format.JSON:
+        show_json({"id": workflow_id})
+    else:
+        say(f"workflow {workflow_id} was started")
+
+
+def status(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
+    """Show a run: where it stands, its state, what went wrong."""
+    with place.opened() as app:
+        run = _found(app, workflow_id)
+        now = now_of(app)
+    if form is Format.JSON:
+        show_json(run)
+    else:
+        show_facts(f"workflow {run.id}  {run.name}", _facts(run, now))
+
+
+def list_workflows(
+    place: Place,
+    status: Annotated[WorkflowStatus | None, typer.Option("--status", help="Only those that stand so.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only those of this name.")] = None,
+    parent: Annotated[
+        int | None, typer.Option("--parent", metavar="ID", min=1, max=LARGEST_ID, help="Only this one's children.")
+    ] = None,
+    limit: LimitOption = 50,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """List runs, the newest first."""
+    with place.opened() as app:
+        runs = app.list_workflows(status=status, name=name, parent_id=parent, limit=limit)
+        now = now_of(app)
+    if form is Format.JSON:
+        show_json(runs)
+        return
+    columns = (
+        Column("id", right=True, whole=True),
+        Column("status", whole=True),
+        Column("name"),
+        Column("step"),
+        Column("created (UTC)", whole=True),
+        Column("", whole=True),
+    )
+    rows = [
+        (str(run.id), run.status, run.name, _step(run), exact(run.created_at), ago(run.created_at, now)) for run in runs
+    ]
+    show_table(columns, rows, empty="no workflows")
+
+
+def timeline(
+    place: Place,
+    workflow_id: IdArgument,
+    limit: LimitOption = 100,
+    offset: Annotated[int, typer.Option("--offset", min=0, max=2**31 - 1, help="How many to pass over.")] = 0,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show what has happened to a run, the oldest first."""
+    with place.opened() as app:
+        events = app.workflow_timeline(workflow_id, limit=limit, offset=offset)
+        if not events:
+            _found(app, workflow_id)
+    if form is Format.JSON:
+        show_json(events)
+        return
+    columns = (
+        Column("time (UTC)", whole=True),
+        Column("event", whole=True),
+        Column("step"),
+        Column("try", right=True, whole=True),
+        Column("took", whole=True),
+        Column("result"),
+    )
+    show_table(columns, [_event_row(event) for event in events], empty="no events")
+
+
+def pause(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
+    """Let the current step finish and start no other."""
+    _steer(place, workflow_id, form, lambda app: app.pause_workflow(workflow_id))
+
+
+def resume(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
+    """Go on after a pause."""
+    _steer(place, workflow_id, form, lambda app: app.resume_workflow(workflow_id))
+
+
+def retry(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
+    """Go on at the step that failed, with fresh attempts."""
+    _steer(place, workflow_id, form, lambda app: app.retry_workflow(workflow_id))
+
+
+def cancel(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
+    """End a run now; workers then run its on_cancel handler."""
+    _steer(place, workflow_id, form, lambda app: app.cancel_workflow(workflow_id))
+
+
+def _steer(place: Place, workflow_id: int, form: Format, do: Callable[[Queuety], None]) -> None:
+    with place.opened() as app:
+        do(app)
+        run = _found(app, workflow_id)
+    if form is Format.JSON:
+        show_json({"id": run.id, "status": run.status})
+    else:
+        say(f"workflow {run.id} is {run.status}")
+
+
+def _found(app: Queuety, workflow_id: int) -> WorkflowState:
+    run = app.workflow_status(workflow_id)
+    if run is not None:
+        return run
+    if app.job_status(workflow_id) is not None:
+        raise Refusal(f"{workflow_id} is a job and no workflow; see `queuety inspect {workflow_id}`", Code.NO)
+    raise Refusal(f"no workflow has the id {workflow_id}", Code.NO)
+
+
+def _step(run: WorkflowState) -> str:
+    """How far it is: steps done, steps in all, and the name of the one that it is at, if it was given one."""
+    name = run.current_step_name
+    return f"{run.current_step}/{run.total_steps}" + (f" {name}" if name and name != str(run.current_step) else "")
+
+
+def _facts(run: WorkflowState, now: datetime) -> list[tuple[str, str]]:
+    version = "" if run.definition_version is None else f"{run.definition_version}, "
+    cleanup = "" if run.compensation_status is CleanupStatus.NONE else run.compensation_status
+    return [
+        ("status", run.status),
+        ("step", _step(run)),
+        ("waiting for", ", ".join(run.waiting_for or ())),
+        ("error", run.error_message or ""),
+        ("error kind", run.error_kind or ""),
+        ("failed step", "" if run.failed_step is None else str(run.failed_step)),
+        ("cleaning up", cleanup),
+        ("created", both(run.created_at, now)),
+        ("completed", both(run.completed_at, now) if run.cancelled_at is None else ""),
+        ("failed", both(run.failed_at, now)),
+        ("cancelled", both(run.cancelled_at, now)),
+        ("deadline", both(run.deadline_at, now)),
+        ("definition", f"{version}{run.definition_hash}"),
+        ("key", run.idempotency_key or ""),
+        ("parent", "" if run.parent_workflow_id is None else str(run.parent_workflow_id)),
+        ("state", readable(run.state)),
+    ]
+
+
+def _event_row(event: TimelineEvent) -> Sequence[str]:
+    result: Any = event.error_message
+    if result is None and event.output is not None:
+        result = readable(event.output) if event.output else "nothing"
+    return (
+        exact(event.created_at),
+        event.event,
+        event.step_name or "",
+        "" if event.attempt is None else str(event.attempt),
+        "" if event.duration_ms is None else span(event.duration_ms / 1000),
+        short(" ".join(str(result).split()) if result is not None else "", 100),
+    )
