@@ -272,7 +272,7 @@ def test_a_migration_waits_for_another_and_then_gives_up(
         tx.dialect.unlock_migrations(tx.connection, migrate.version_table(door))
 
     assert standing(door).found is None
-    if door.dialect.has_one_writer:
+    if door.dialect.writer_key() is not None:
         blocker = create_engine(fresh_database.url, poolclass=NullPool)
         with blocker.connect() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")

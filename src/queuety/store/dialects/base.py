@@ -91,8 +91,6 @@ class Usual:
 
     now_sql: ClassVar[str | None] = None
     """Reads the database's clock in microseconds since the epoch; None where it is this host's clock."""
-    has_one_writer: ClassVar[bool] = False
-    """True if an open transaction that has written keeps all others from writing, whatever they write."""
     tells: ClassVar[bool] = False
     """True if the database can wake those who sleep: `notify` and `listen` do something."""
     is_private: bool = False
@@ -102,7 +100,7 @@ class Usual:
         """Raises `StoreUnavailable` if the database must not be used from here. Asked before the first connection."""
 
     def writer_key(self) -> str | None:
-        """Names what only one thread of a process may write at a time; None if writers exclude each other by rows."""
+        """Names what only one transaction may write at a time; None if writers exclude each other row by row."""
         return None
 
     def check_idle(self, engine: Engine) -> None:

@@ -61,7 +61,6 @@ class SqliteDialect(Dialect):
     drivers = ("pysqlite",)
     joinable = ("pysqlite", "aiosqlite")
     bulk = SqliteBulk()
-    has_one_writer = True
 
     def __init__(self, engine: Engine, limits: Limits | None) -> None:
         super().__init__(engine, limits)
