@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import Connection, event, text
+from sqlalchemy import event
 
 from queuety.errors import DefinitionError
 from queuety.inspect.states import WorkflowState
 from queuety.inspect.workflows import list_workflows, workflow_status
 from queuety.model import Cancel, CleanupStatus, ErrorKind, HandlerRef, Pause, WorkflowStatus
+from queuety.store.queries.workflows import deltas
 from tests.support.databases import Database
+from tests.support.plans import analyze, planned
 from tests.support.runs import Scene, step
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -169,11 +171,12 @@ def test_more_runs_than_one_statement_folds(scene: Scene) -> None:
     assert done == [*reversed(runs[-3:]), *reversed(runs[:3])]
 
 
-def plan_of(scene: Scene, connection: Connection, statement: str, parameters: object) -> str:
-    """What the database says about how it would run the statement."""
-    word = "EXPLAIN QUERY PLAN " if scene.door.dialect.name == "sqlite" else "EXPLAIN "
-    rows = connection.exec_driver_sql(word + statement, parameters).all()  # type: ignore[arg-type]
-    return "\n".join(" ".join(map(str, row)) for row in rows)
+def test_a_row_is_folded_to_its_own_version_whatever_came_since(scene: Scene) -> None:
+    run = scene.start(scene.define(step("a"), step("b")), {"text": "x" * 3_000})
+    scene.run(run, {"a": 1}, {"b": 2})
+    with scene.door.reading() as connection:
+        assert deltas(connection, scene.tables, {run: (0, 1)}) == {run: [('{"a":1}', None)]}
+        assert deltas(connection, scene.tables, {run: (1, 2)}) == {run: [('{"b":2}', None)]}
 
 
 def test_a_list_by_status_reads_one_range_of_an_index(scene: Scene) -> None:
@@ -186,16 +189,12 @@ def test_a_list_by_status_reads_one_range_of_an_index(scene: Scene) -> None:
             workflows.update().where(workflows.c.id % 100 == 7).values(status=WorkflowStatus.FAILED.value)
         )
     )
-    analyze = {"mysql": f"ANALYZE TABLE {workflows.name}"}.get(scene.door.dialect.name, f"ANALYZE {workflows.name}")
-    scene.door.write(lambda tx: tx.connection.execute(text(analyze)).close())
+    analyze(scene, workflows)
     with scene.door.reading() as connection:
-        asked: list[tuple[str, object]] = []
-        listener = lambda *call: asked.append((call[2], call[3]))  # noqa: E731
-        event.listen(connection, "before_cursor_execute", listener)
-        found = list_workflows(connection, scene.tables, status="failed", limit=5)
-        event.remove(connection, "before_cursor_execute", listener)
-        assert len(found) == 5
-        plan = plan_of(scene, connection, *asked[0])
-    assert "workflows_status" in plan, plan
+        found, (plan, *_) = planned(
+            scene, connection, lambda: list_workflows(connection, scene.tables, status="failed", limit=5)
+        )
+    assert len(found) == 5
+    assert "ix_queuety_workflows_status" in plan, plan
     assert "sort" not in plan.lower(), plan
     assert "TEMP B-TREE" not in plan, plan

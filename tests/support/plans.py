@@ -1,0 +1,40 @@
+"""What a database says about how it runs statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Table, event, text
+
+from tests.support.runs import Scene
+
+T = TypeVar("T")
+
+
+def analyze(scene: Scene, *tables: Table) -> None:
+    """Has the database count what is in the tables, so that it plans as it would on real ones."""
+    for table in tables:
+        word = "ANALYZE TABLE" if scene.door.dialect.name == "mysql" else "ANALYZE"
+        statement = text(f"{word} {table.name}")
+        scene.door.write(lambda tx, statement=statement: tx.connection.execute(statement).close())  # type: ignore[misc]
+
+
+def planned(scene: Scene, connection: Connection, call: Callable[[], T]) -> tuple[T, list[str]]:
+    """What the call gives back, and the plan of each statement that it has run on the connection, after its text."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_more: object) -> None:
+        asked.append((statement, parameters))
+
+    event.listen(connection, "before_cursor_execute", note)
+    try:
+        result = call()
+    finally:
+        event.remove(connection, "before_cursor_execute", note)
+    word = "EXPLAIN QUERY PLAN" if scene.door.dialect.name == "sqlite" else "EXPLAIN"
+    plans = []
+    for statement, parameters in asked:
+        rows = connection.exec_driver_sql(f"{word} {statement}", parameters).all()
+        plans.append("\n".join((statement, *(" ".join(map(str, row)) for row in rows))))
+    return result, plans
