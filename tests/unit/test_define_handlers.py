@@ -399,10 +399,9 @@ def test_the_name_of_another_services_handler_is_taken_on_trust() -> None:
     assert ref("queuety.elsewhere:fetch", JOB)[0] == HandlerRef("queuety.elsewhere:fetch")
 
 
-def test_a_plan_is_kept_per_name_and_found_anew_for_each_configuration() -> None:
+def test_a_plan_calls_the_handler_with_its_configuration() -> None:
     registry = Registry()
     name = f"{__name__}:score"
-    assert registry.plan(f"{__name__}:fetch") is registry.plan(f"{__name__}:fetch")
     assert registry.plan(name, {"at_least": 3}).call({}) == {"score": 3}
     assert registry.plan(name, {"at_least": 4}).call({}) == {"score": 4}
     with pytest.raises(HandlerNotFound, match=r"cannot be called as its definition says: .*'at_least'"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from queuety.codec import checked_mapping, copy_json
@@ -97,7 +98,8 @@ def takes_whole(handler: Handler, config: Mapping[str, Json]) -> bool:
     ]
 
 
-def field_readers(handler: Handler) -> dict[str, typed.Reader]:
+@lru_cache(maxsize=4096)
+def field_readers(handler: Handler) -> Mapping[str, typed.Reader]:
     """What reads the fields of a job's payload that are not passed on as they are.
 
     For a function those are its typed parameters; for a `Job` class whatever is not JSON already, so that an enum or a

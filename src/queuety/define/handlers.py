@@ -68,16 +68,20 @@ def handler_of(target: Any, name: str) -> Handler:
     return Handler(name, target, kind, isinstance(target, type), is_async, options, takes, hints)
 
 
+def is_configured(handler: Handler) -> bool:
+    """True for a `Step` whose `config()` is to be asked."""
+    return handler.is_class and issubclass(handler.target, Step) and handler.target.config is not Step.config
+
+
 def options_of(handler: Handler, config: Mapping[str, Json]) -> Options:
     """The handler's own options with this configuration: those of `config()` before those of its mark.
 
     Makes an instance of a `Step` that has a `config()`. Raises `DefinitionError` for what it says, or raises.
     """
-    target = handler.target
-    if not (handler.is_class and issubclass(target, Step)) or target.config is Step.config:
+    if not is_configured(handler):
         return handler.options
     try:
-        given = target(**config).config()
+        given = handler.target(**config).config()
     except Exception as error:
         raise DefinitionError(f"{handler.name}: config() raised {type(error).__name__}: {error}") from error
     if not isinstance(given, Mapping):
@@ -88,7 +92,7 @@ def options_of(handler: Handler, config: Mapping[str, Json]) -> Options:
 def controls_of(target: Any, name: str) -> Options:
     """The options that a `Job` class, or an instance of one, states in `tries`, `timeout` and `backoff`."""
     stated = {attribute: getattr(target, attribute) for attribute in CONTROLS}
-    if isinstance(target, type) and "__dataclass_fields__" in dir(target):
+    if isinstance(target, type) and hasattr(target, "__dataclass_fields__"):
         # With slots, the class holds a descriptor where its field has a default.
         stated.update({each.name: each.default for each in fields(target) if each.name in CONTROLS})
     return options_from({CONTROLS[attribute]: value for attribute, value in stated.items()}, where=name)

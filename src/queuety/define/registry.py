@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from queuety.define.call import Plan, prepare
-from queuety.define.handlers import Handler, check_call, handler_of, options_of
+from queuety.define.handlers import Handler, check_call, handler_of, is_configured, options_of
 from queuety.define.marks import BASES, Bound, HandlerKind, declared, mark_of
 from queuety.define.names import attribute, check_name, importable_name, load_module, qualified_name
 from queuety.errors import DefinitionError, HandlerNotFound
@@ -23,7 +23,7 @@ class Registry:
     def __init__(self) -> None:
         self._aliases: dict[str, Handler] = {}
         self._found: dict[str, Handler] = {}
-        self._plans: dict[str, Plan] = {}
+        self._refs: dict[tuple[Handler, HandlerKind], Options] = {}
 
     def register(self, alias: str, handler: Any) -> None:
         """Adds a name for a handler. An alias is stored in definitions as it is and survives the moving of code.
@@ -39,7 +39,6 @@ class Registry:
         if qualified_name(other.target) != qualified_name(handler):
             raise DefinitionError(f"alias {alias!r} already names {qualified_name(other.target)}")
         self._aliases[alias] = self._found[alias] = known
-        self._plans.pop(alias, None)
 
     def resolve(self, name: str) -> Handler:
         """The handler of that name, its module imported if need be.
@@ -59,13 +58,16 @@ class Registry:
         return found
 
     def plan(self, name: str, config: Mapping[str, Json] | None = None) -> Plan:
-        """How to call the handler of that name. Raises `HandlerNotFound`, also if it can no longer be called so."""
-        if config:
-            return self._prepared(name, config)
-        found = self._plans.get(name)
-        if found is None:
-            found = self._plans[name] = self._prepared(name, None)
-        return found
+        """How to call the handler of that name; worth keeping, it is made anew each time.
+
+        Raises `HandlerNotFound`, also for a handler that can no longer be called with this configuration.
+        """
+        handler = self.resolve(name)
+        try:
+            check_call(handler, config or {})
+            return prepare(handler, config)
+        except DefinitionError as error:
+            raise HandlerNotFound(f"{name!r} cannot be called as its definition says: {error}") from error
 
     def ref(self, target: Any, kind: HandlerKind, *, where: str) -> tuple[HandlerRef, Options]:
         """The name and configuration to store for a handler, an alias or a `bind`, and the handler's own options.
@@ -86,11 +88,12 @@ class Registry:
             ref = HandlerRef(name, config or None)
             if handler is None:
                 return ref, Options()
-            if handler.kind is not kind:
-                raise DefinitionError(f"{name} is a {handler.kind} and cannot be used as a {kind}")
-            check_call(handler, config)
-            prepare(handler, config)
-            return ref, options_of(handler, config)
+            options = None if config else self._refs.get((handler, kind))
+            if options is None:
+                options = _checked_use(handler, kind, config)
+                if not config and not is_configured(handler):
+                    self._refs[handler, kind] = options
+            return ref, options
         except DefinitionError as error:
             raise DefinitionError(f"{where}: {error}") from error
 
@@ -99,14 +102,6 @@ class Registry:
         if found is None or found.target is not target:
             found = self._found[name] = handler_of(target, name)
         return found
-
-    def _prepared(self, name: str, config: Mapping[str, Json] | None) -> Plan:
-        handler = self.resolve(name)
-        try:
-            check_call(handler, config or {})
-            return prepare(handler, config)
-        except DefinitionError as error:
-            raise HandlerNotFound(f"{name!r} cannot be called as its definition says: {error}") from error
 
     def _named(self, name: str) -> Handler | None:
         check_name(name, what="the name of a handler")
@@ -134,6 +129,14 @@ class Registry:
                 raise
             return alias
         return mark.name if mark is not None and mark.name is not None else name
+
+
+def _checked_use(handler: Handler, kind: HandlerKind, config: Mapping[str, Json]) -> Options:
+    if handler.kind is not kind:
+        raise DefinitionError(f"{handler.name} is a {handler.kind} and cannot be used as a {kind}")
+    check_call(handler, config)
+    prepare(handler, config)
+    return options_of(handler, config)
 
 
 def _imported(name: str) -> Any:

@@ -55,7 +55,7 @@ def is_object(annotation: Any) -> bool:
         return is_object(typing.get_args(annotation)[0])
     kind = typing.get_origin(annotation) or annotation
     return isinstance(kind, type) and (
-        is_model(kind) or "__dataclass_fields__" in dir(kind) or typing.is_typeddict(kind) or _is_typed_dict(kind)
+        is_model(kind) or hasattr(kind, "__dataclass_fields__") or typing.is_typeddict(kind) or _is_typed_dict(kind)
     )
 
 
