@@ -257,8 +257,8 @@ def test_each_look_reads_an_index(scene: Scene) -> None:
     }
     for name, found in read.items():
         for plan in found:
-            # MariaDB says the latter of what it has already read at the index's edge while planning
-            assert f"ix_queuety_{name}" in plan or "optimized away" in plan, plan
+            # MariaDB reads an index's edge while it plans, and then names no table.
+            assert f"ix_queuety_{name}" in plan or "SIMPLE None None" in plan, plan
 
 
 def test_the_worst_stands_first(scene: Scene) -> None:
