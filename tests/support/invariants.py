@@ -1,0 +1,182 @@
+"""What must hold of the whole database whenever nobody is inside a transaction, whatever happened before.
+
+`check` reads every row once. The letters are those of the specification's appendix.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Table, select
+
+from queuety.codec import decode
+from queuety.model import State
+from queuety.model.deltas import fold
+from queuety.store.door import Door
+
+Row = Mapping[str, Any]
+
+OPEN = ("ready", "delayed", "suspect", "leased")
+TERMINAL = ("completed", "failed", "cancelled")
+
+
+class Broken(AssertionError):
+    """Something that must always hold does not; one line for each."""
+
+
+def check(door: Door) -> None:
+    """Raises `Broken` with everything that is wrong with any run, job or message in the database."""
+    found = list(problems(door))
+    if found:
+        raise Broken("\n".join(found))
+
+
+def problems(door: Door) -> Iterable[str]:
+    """What is wrong, one line each."""
+    tables = door.tables
+    with door.reading() as connection:
+
+        def rows(table: Table) -> list[Row]:
+            return [dict(row) for row in connection.execute(select(table)).mappings()]
+
+        workflows, jobs, history, inbox, ids = map(
+            rows, (tables.workflows, tables.jobs, tables.history, tables.inbox, tables.ids)
+        )
+    history.sort(key=lambda row: (row["run_id"], row["seq"]))
+    by_run: dict[int, list[Row]] = defaultdict(list)
+    for row in history:
+        by_run[row["run_id"]].append(row)
+    jobs_of: dict[int, list[Row]] = defaultdict(list)
+    timers_of: dict[int, list[Row]] = defaultdict(list)
+    for job in jobs:
+        yield from _wrong_with_job(job)
+        if job["workflow_id"] is None:
+            yield from _wrong_with_plain_job(job, by_run[job["id"]])
+        else:
+            jobs_of[job["workflow_id"]].append(job)
+    for letter in inbox:
+        timers_of[letter["workflow_id"]].append(letter)
+    known = {workflow["id"] for workflow in workflows}
+    for workflow_id in (jobs_of.keys() | timers_of.keys()) - known:
+        yield f"workflow {workflow_id} is not there, but something waits for it"
+    for workflow in workflows:
+        own = by_run[workflow["id"]], jobs_of[workflow["id"]], timers_of[workflow["id"]]
+        for problem in _wrong_with_workflow(workflow, *own):
+            yield f"workflow {workflow['id']} ({workflow['status']}): {problem}"
+    yield from _wrong_with_ids(workflows, jobs, inbox, ids)
+
+
+def _wrong_with_workflow(workflow: Row, history: list[Row], jobs: list[Row], timers: list[Row]) -> Iterable[str]:
+    status, visit, step = workflow["status"], workflow["visit"], workflow["current_step"]
+    open_jobs = [job for job in jobs if job["phase"] in OPEN and job["role"] != "cleanup"]
+    outstanding = len(open_jobs) + len(timers)
+    if status in TERMINAL and outstanding:
+        yield f"it has ended and still has {len(open_jobs)} open jobs and {len(timers)} timers (I2)"
+    if status == "running" and outstanding != 1:
+        yield f"{len(open_jobs)} open jobs and {len(timers)} timers are outstanding instead of one thing (I3)"
+    if status == "paused" and outstanding > 1:
+        yield f"{outstanding} things are outstanding in a paused run (I3)"
+    for job in open_jobs:
+        if (job["visit"], job["step_index"]) != (visit, step):
+            yield f"job {job['id']} is of visit {job['visit']}, the run is at {visit} (I1)"
+    for timer in timers:
+        if timer["visit"] != visit:
+            yield f"a timer is of visit {timer['visit']}, the run is at {visit} (I1)"
+    if [row["seq"] for row in history] != list(range(1, workflow["version"] + 1)):
+        yield f"version {workflow['version']}, but the history's rows are {[row['seq'] for row in history]}"
+    yield from _wrong_with_boundaries(workflow, history)
+    yield from _wrong_with_state(workflow, history)
+    yield from _wrong_with_end(workflow, jobs)
+
+
+def _wrong_with_boundaries(workflow: Row, history: list[Row]) -> Iterable[str]:
+    merged = Counter((row["visit"], row["branch"]) for row in history if row["entry"] == "completed")
+    for (visit, branch), count in merged.items():
+        if count > 1:
+            yield f"{count} results were merged in visit {visit}, branch {branch} (I1)"
+    tokens = Counter((row["job_id"], row["token"]) for row in history if row["job_id"] is not None)
+    for (job_id, _), count in tokens.items():
+        if count > 1:
+            yield f"one attempt of job {job_id} was settled {count} times (I1)"
+    # A visit ends with a boundary: the last row of each visit before the present one is its own.
+    left = {row["visit"] for row in history if row["entry"] in ("completed", "resumed")}
+    ended = workflow["visit"] - (0 if workflow["status"] == "completed" else 1)
+    if workflow["transitions"] != ended:
+        yield f"{workflow['transitions']} transitions, but {ended} visits have ended (I7)"
+    if missing := set(range(1, ended + 1)) - left:
+        yield f"visits {sorted(missing)} have ended without a row (I7)"
+
+
+def _wrong_with_state(workflow: Row, history: list[Row]) -> Iterable[str]:
+    payload, snapshot = decode(workflow["payload"]), decode(workflow["state"])
+    stored = fold(snapshot, _deltas(row for row in history if row["seq"] > workflow["state_version"]))
+    folded = fold(payload, _deltas(history))
+    if (stored, list(stored)) != (folded, list(folded)):
+        yield f"its state is {stored!r}, its payload and deltas give {folded!r}"
+    if any(key.startswith("_") for key in stored):
+        yield f"its state holds a key of ours: {sorted(stored)} (I5)"
+    if workflow["state_bytes"] != len(workflow["state"]):
+        yield f"its snapshot has {len(workflow['state'])} characters, not {workflow['state_bytes']}"
+    since = sum(
+        len(row["changed"] or "") + len(row["removed"] or "")
+        for row in history
+        if row["seq"] > workflow["state_version"]
+    )
+    if workflow["delta_bytes"] != since:
+        yield f"the deltas since its snapshot have {since} characters, not {workflow['delta_bytes']}"
+
+
+def _deltas(rows: Iterable[Row]) -> Iterable[tuple[State, list[str]]]:
+    for row in rows:
+        yield decode(row["changed"]) if row["changed"] else {}, decode(row["removed"]) if row["removed"] else []
+
+
+def _wrong_with_end(workflow: Row, jobs: list[Row]) -> Iterable[str]:
+    status = workflow["status"]
+    is_at_end = workflow["current_step"] == workflow["total_steps"]
+    if (status == "completed") != is_at_end:
+        yield f"it stands at step {workflow['current_step']} of {workflow['total_steps']} (I9)"
+    if status == "failed" and None in (workflow["error_message"], workflow["error_kind"], workflow["failed_step"]):
+        yield "it does not say why it failed (I11)"
+    for moment, wanted in (("failed_us", "failed"), ("cancelled_us", "cancelled")):
+        if status == wanted and workflow[moment] is None:
+            yield f"{moment} is not set"
+    if status == "completed" and workflow["completed_us"] is None:
+        yield "completed_us is not set"
+    pending = [job for job in jobs if job["role"] == "cleanup" and job["phase"] in OPEN]
+    if (workflow["cleanup"] == "pending") != (len(pending) == 1):
+        yield f"cleanup is {workflow['cleanup']}, and {len(pending)} jobs of it are open"
+
+
+def _wrong_with_job(job: Row) -> Iterable[str]:
+    phase, name = job["phase"], f"job {job['id']} ({job['phase']})"
+    is_held = job["token"] is not None and job["owner"] is not None
+    is_free = job["token"] is None and job["owner"] is None
+    if not (is_held if phase == "leased" else is_free):
+        yield f"{name}: token {job['token']}, owner {job['owner']}"
+    if (job["wake_us"] is not None) != (phase in ("leased", "delayed")):
+        yield f"{name}: wake_us {job['wake_us']}"
+    if not 0 <= job["attempts"] <= job["max_attempts"]:
+        yield f"{name}: attempt {job['attempts']} of {job['max_attempts']}"
+    if phase in OPEN and job["completed_us"] is not None:
+        yield f"{name}: completed_us {job['completed_us']}"
+
+
+def _wrong_with_plain_job(job: Row, history: list[Row]) -> Iterable[str]:
+    if [row["seq"] for row in history] != list(range(1, job["entries"] + 1)):
+        yield f"job {job['id']}: {job['entries']} entries, but the history's rows are {[row['seq'] for row in history]}"
+    ended = [row for row in history if row["final"] or row["entry"] == "completed"]
+    if len(ended) != (1 if job["phase"] in ("completed", "buried") else 0):
+        yield f"job {job['id']} ({job['phase']}) has ended {len(ended)} times"
+
+
+def _wrong_with_ids(workflows: list[Row], jobs: list[Row], inbox: list[Row], ids: list[Row]) -> Iterable[str]:
+    used = Counter(row["id"] for rows in (workflows, jobs, inbox) for row in rows)
+    for number, count in used.items():
+        if count > 1:
+            yield f"id {number} names {count} things"
+    following = max((row["next"] for row in ids), default=1)
+    if used and max(used) >= following:
+        yield f"id {max(used)} is in use, and {following} will be given next"
