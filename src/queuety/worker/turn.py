@@ -122,11 +122,13 @@ def has_landed(tx: Tx, order: Order, made: Turn) -> bool:
 
 
 def _still_held(tx: Tx, outcomes: Sequence[Outcome], result: Turn) -> list[Outcome]:
-    """The outcomes whose job still carries their token; the others are lost."""
+    """The outcomes whose job still carries their token, one for each attempt; the others are lost."""
     holding = claims.still_held(tx, [(outcome.job.id, outcome.job.token) for outcome in outcomes])
     fresh: list[Outcome] = []
     for outcome in outcomes:
-        (fresh if (outcome.job.id, outcome.job.token) in holding else result.lost).append(outcome)
+        attempt = (outcome.job.id, outcome.job.token)
+        (fresh if attempt in holding else result.lost).append(outcome)
+        holding.discard(attempt)
     return fresh
 
 
