@@ -1,4 +1,4 @@
-"""Starting runs. Every function works inside an open transaction; the definitions must be there (`Definitions.ensure`)."""
+"""Starting runs, inside an open transaction; the definitions must be there (`Definitions.ensure`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start_run(
             return earlier
     _start(tx, definition, [(workflow_id, payload)], idempotency_key=idempotency_key)
     if idempotency_key is not None:
-        # Of several that pass the first look at once, the unique key lets one in; the others are left out and read again.
+        # Of several that pass the first look at once, the unique key lets one in; the others read again.
         winner = load.id_of_key(tx, definition.name, idempotency_key)
         return workflow_id if winner is None else winner
     return workflow_id

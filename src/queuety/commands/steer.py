@@ -15,7 +15,7 @@ from queuety.store.door import Door, Tx
 def steer(door: Door, definitions: Definitions, workflow_id: int, command: Command) -> None:
     """Has the command done to the run, once, also if the connection is lost while committing.
 
-    Raises `NotFoundError` for an unknown id, `InvalidStateError` where the run's status forbids it; nothing is changed then.
+    Raises `NotFoundError` for an unknown id, `InvalidStateError` where the run's status forbids it; nothing is changed.
     """
     operation = secrets.randbits(63)
 

@@ -11,6 +11,9 @@ from queuety.store.door import Tx
 from queuety.store.rows import TOP_RANK, Lease, claimed_from_new, claimed_from_row, job_row
 from queuety.store.schema import CLAIMABLE
 
+UNREADABLE_US = 15_000_000
+"""How long a job that this version cannot read is put off."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
@@ -35,8 +38,8 @@ def claim(
 
     Without `queues`, of all queues alike; that reads all ready rows, and is for scripts and tests.
 
-    Jobs that this very transaction adds (`new`, with their ids) compete with those that are there; the winners' rows are
-    born leased, which spares a second write of each.
+    Jobs that this very transaction adds (`new`, with their ids) compete with those that are there; the winners' rows
+    are born leased, which spares a second write of each.
     """
     place = _places(tx, queues, paused)
     contenders: list[tuple[tuple[int, int, int, int], Sequence[Any] | None, NewJob | None]] = []
@@ -62,7 +65,8 @@ def claim(
     born_leased: set[int] = set()
     for (*_, job_id), row, added in winners:
         if row is not None:
-            jobs.append(claimed_from_row(row, lease.token))
+            readable = _readable(tx, row, lease, now_us=now_us)
+            jobs += [readable] if readable else []
         elif added is not None:
             born_leased.add(job_id)
             jobs.append(claimed_from_new(job_id, added, now_us, lease))
@@ -95,8 +99,18 @@ def claim_suspect(
         row = tx.cursor.fetchone()
         if row is not None:
             hold(tx, [row[0]], lease, now_us=now_us)
-            return claimed_from_row(row, lease.token)
+            return _readable(tx, row, lease, now_us=now_us)
     return None
+
+
+def _readable(tx: Tx, row: Sequence[Any], lease: Lease, *, now_us: int) -> Job | None:
+    """The job, or None if this version cannot read its row: it is put off, for a newer worker."""
+    try:
+        return claimed_from_row(row, lease.token)
+    except (ValueError, TypeError, LookupError) as error:
+        message = f"this worker's version of queuety cannot read the job ({error}); it waits for one that can"
+        _put_off(tx, row[0], lease.token, until_us=now_us + UNREADABLE_US, now_us=now_us, message=message)
+        return None
 
 
 def hold(tx: Tx, ids: Sequence[int], lease: Lease, *, now_us: int) -> None:
@@ -163,7 +177,7 @@ def renew(tx: Tx, owners: Collection[int], until_us: int) -> int:
     return int(tx.cursor.rowcount)
 
 
-def give_back(tx: Tx, held: Sequence[tuple[int, int]], *, now_us: int) -> int:
+def give_back(tx: Tx, held: Sequence[tuple[int, int]]) -> int:
     """Releases jobs (id and token) that were claimed and not run: ready again, the attempt not counted."""
     statements = tx.statements
     p = statements.parameter
@@ -180,12 +194,16 @@ def give_back(tx: Tx, held: Sequence[tuple[int, int]], *, now_us: int) -> int:
 
 def put_off(tx: Tx, job: Job, *, until_us: int, now_us: int, message: str) -> bool:
     """Puts back a job whose handler this process does not know; the attempt is not counted, and the row says why."""
+    return _put_off(tx, job.id, job.token, until_us=until_us, now_us=now_us, message=message)
+
+
+def _put_off(tx: Tx, job_id: int, token: int, *, until_us: int, now_us: int, message: str) -> bool:
     p = tx.statements.parameter
     tx.cursor.execute(
         f"UPDATE {tx.statements.jobs} SET phase = 'delayed', token = NULL, owner = NULL, wake_us = {p}, "
         f"attempts = attempts - 1, started_us = NULL, error_message = {p}, "
         f"unknown_since_us = COALESCE(unknown_since_us, {p}) WHERE id = {p} AND token = {p} AND phase = 'leased'",
-        [until_us, message, now_us, job.id, job.token],
+        [until_us, message, now_us, job_id, token],
     )
     return int(tx.cursor.rowcount) == 1
 
@@ -221,6 +239,20 @@ def exists(tx: Tx, job_id: int) -> bool:
     """Whether the job's row is there."""
     tx.cursor.execute(f"SELECT 1 FROM {tx.statements.jobs} WHERE id = {tx.statements.parameter}", [job_id])
     return tx.cursor.fetchone() is not None
+
+
+def held_by(tx: Tx, owner: int, *, until_us: int) -> list[tuple[int, int]]:
+    """Id and token of everything that this process holds; no lease of it may end later than `until_us`."""
+    rows = tx.statements.select_among(
+        tx.cursor,
+        ("id", "token"),
+        tx.statements.jobs,
+        "owner",
+        [owner],
+        f" AND wake_us <= {tx.statements.parameter} AND wake_us IS NOT NULL AND phase = 'leased'",
+        until_us,
+    )
+    return [(row[0], row[1]) for row in rows]
 
 
 def has_token(tx: Tx, token: int) -> bool:

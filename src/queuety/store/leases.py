@@ -1,7 +1,7 @@
 """Leases that have ended, and what a dead process held. Every function works inside an open transaction.
 
-Attempts are counted at the claim, and one of the jobs that a dead process held may have killed it. If it held one alone,
-that one pays its attempt; if it held several, all become suspects at no cost, and each will run alone.
+Attempts are counted at the claim, and one of the jobs that a dead process held may have killed it. If it held one
+alone, that one pays its attempt; if it held several, all become suspects at no cost, and each will run alone.
 """
 
 from __future__ import annotations

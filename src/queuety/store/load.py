@@ -67,9 +67,9 @@ class Runs:
 
 
 def lock(tx: Tx, runs: Runs, ids: Iterable[int], *, waiting: bool = False) -> dict[int, Held]:
-    """The workflows with these ids, locked in id order; those that another transaction holds are left out unless `waiting`.
+    """The workflows with these ids, locked in id order; missing ones are left out.
 
-    A missing id is left out too.
+    So are those that another transaction holds, unless `waiting`.
     """
     bulk = tx.statements.bulk
     return _load(tx, runs, sorted(set(ids)), bulk.for_update_waiting if waiting else bulk.for_update)

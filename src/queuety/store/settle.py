@@ -1,7 +1,7 @@
 """Effects into rows: the one writer. It knows how a thing is stored and none of the rules that decided it.
 
-Every write of an attempt carries the attempt's token. Were one of them not held any more, nothing of the transaction may
-stay: `NotHeld` is raised, and whoever opened the transaction rolls it back and settles again without the stale ones.
+Every write of an attempt carries the attempt's token. Were one of them not held any more, nothing of the transaction
+may stay: `NotHeld` is raised, and whoever opened it rolls it back and settles again without the stale ones.
 """
 
 from __future__ import annotations
@@ -119,7 +119,20 @@ def _close(tx: Tx, plan: Plan) -> None:
         if job.role is Role.STEP:
             gone.append((job.id, job.token))
         else:
-            row = (job.id, job.token, "completed", None, None, job.due_us, None, 0, job.entries + 1, None, done.now_us, None)
+            row = (
+                job.id,
+                job.token,
+                "completed",
+                None,
+                None,
+                job.due_us,
+                None,
+                0,
+                job.entries + 1,
+                None,
+                done.now_us,
+                None,
+            )
             stay.append(row)
     for end in plan.buried:
         job = end.job
@@ -132,7 +145,9 @@ def _close(tx: Tx, plan: Plan) -> None:
         later = again.due_us > again.now_us
         phase, wake_us = ("delayed", again.due_us) if later else ("ready", None)
         message = again.error.message
-        stay.append((job.id, job.token, phase, None, None, again.due_us, wake_us, 0, job.entries + 1, message, None, None))
+        stay.append(
+            (job.id, job.token, phase, None, None, again.due_us, wake_us, 0, job.entries + 1, message, None, None)
+        )
     if gone and tx.statements.delete_held_jobs(tx.cursor, gone) != len(gone):
         raise NotHeld
     if stay and tx.statements.close_jobs(tx.cursor, stay) != len(stay):
@@ -153,9 +168,7 @@ def _append_history(tx: Tx, entries: Sequence[AppendHistory]) -> dict[int, int]:
     return grown
 
 
-def _save(
-    tx: Tx, saves: Sequence[SaveWorkflow], held: Mapping[int, Held], grown: Mapping[int, int]
-) -> dict[int, Held]:
+def _save(tx: Tx, saves: Sequence[SaveWorkflow], held: Mapping[int, Held], grown: Mapping[int, int]) -> dict[int, Held]:
     stored: dict[int, Held] = {}
     progress: list[tuple[Any, ...]] = []
     snapshots: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""The hot path's statements, made once per door. Which rows they touch and when is said in `claims`, `load` and `settle`."""
+"""The hot path's statements, made once per door. When they are run is said in `claims`, `load` and `settle`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The register of processes that run handlers: for people, and to know whether somebody sleeps. No lease depends on it."""
+"""The register of processes that run handlers: for people, and to know who sleeps. No lease depends on it."""
 
 from __future__ import annotations
 

@@ -114,7 +114,8 @@ class Child:
                 sys.path[:] = order.path
             self._app = load_app(order.app)
             if not logging.getLogger().handlers:
-                logging.basicConfig(level=order.log_level, format=LOG_FORMAT)
+                logging.basicConfig(format=LOG_FORMAT)
+                logging.getLogger("queuety").setLevel(order.log_level)
             loop = self._reach(lambda app: app.worker_loop(order.terms, on_stuck=self._retire), self._app)
             if loop is None:
                 return 0

@@ -1,4 +1,4 @@
-"""Running here and now what is due, one handler after the other: for scripts and tests, with or without workers beside it."""
+"""Running here and now what is due, one handler after the other: for scripts and tests, workers beside it or not."""
 
 from __future__ import annotations
 

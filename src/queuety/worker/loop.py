@@ -1,4 +1,4 @@
-"""The worker's heart: take what has been run, make a turn of it, hand out what was claimed, sleep when there is nothing.
+"""The worker's heart: take what has been run, make a turn of it, hand out what was claimed, sleep when all is done.
 
 One thread, one connection. Handlers run elsewhere (`execute`), leases are renewed elsewhere (`maintain`, or the
 supervisor), so nothing that user code does delays a turn by more than the interpreter's own switching.
@@ -34,6 +34,8 @@ LOOK_AROUND_US: Final = 50_000
 """A busy worker looks for what has come due this often, besides the moments that it knows of."""
 CARRY_PAUSE_S: Final = (0.002, 0.1)
 """How long it waits, first and at most, when all that is left belongs to workflows that others have locked."""
+LAST_TURNS_S: Final = 5.0
+"""How long after the grace time a lost database is waited for; what is not settled by then comes back by its lease."""
 OUTAGE_PAUSE_S: Final = (0.5, 5.0)
 """How long it waits, first and at most, before it asks a lost database again."""
 
@@ -84,6 +86,7 @@ class Loop:
         self._stop_by: float | None = None
         self._lost_since: float | None = None
         self._pause_s = 0.0
+        self._reconciled = time.monotonic()
 
     def stop(self, *, at_once: bool = False) -> None:
         """Finish what can be finished within the grace time and release the rest; `at_once`: release everything now."""
@@ -113,7 +116,7 @@ class Loop:
 
     def _is_done(self) -> bool:
         if self._outcomes or self._executor.running:
-            overdue = self._stop_by is not None and time.monotonic() > self._stop_by + self._terms.grace_s
+            overdue = self._stop_by is not None and time.monotonic() > self._stop_by + LAST_TURNS_S
             return self._is_stopping and overdue
         if self._terms.takes_suspects_only and not self._has_suspects:
             return True
@@ -152,8 +155,12 @@ class Loop:
             return
         self._mind_return()
         self._accept(result, order)
-        if looks:
-            self._recovery.reap(line, self._runs, now_us=now_us)
+        if result.seen is not None:
+            self._notice(line, result.seen)
+            self._recovery.reap(line, self._runs)
+            self._reconcile(line)
+            if result.has_more_due:
+                self._next_us = now_us
 
     def _take(self) -> list[Outcome]:
         """All outcomes that have arrived."""
@@ -209,7 +216,7 @@ class Loop:
             except StoreUnavailable:
                 whole.carried.append(outcome)
                 continue
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, only this outcome is guilty
                 _log.exception("the result of job %d cannot be stored", outcome.job.id)
                 part = self._attempt(line, replace(single, outcomes=[broken(outcome, error)]))
             whole.stored |= part.stored
@@ -227,18 +234,23 @@ class Loop:
             self._runs.keep(held)
         for outcome in result.lost:
             _log.warning(
-                "attempt %d of job %d (%s) is no longer ours: another took over or its run moved on; its result is refused",
+                "attempt %d of job %d (%s) is no longer ours, another took over or its run moved on: its result is refused",
                 outcome.job.attempt,
                 outcome.job.id,
                 outcome.job.handler,
             )
+        self._outcomes.extend(result.unprepared)
         if result.works:
             self._wakes.is_asleep = False
             self._executor.submit(result.works)
         if order.alone:
             self._has_suspects = bool(result.works)
         self._is_hungry = result.has_more or (self._is_hungry and order.slots == 0)
-        if result.next_us is not None and (self._next_us is None or result.next_us < self._next_us):
+        if (
+            result.seen is None
+            and result.next_us is not None
+            and (self._next_us is None or result.next_us < self._next_us)
+        ):
             self._next_us = result.next_us
         if result.carried:
             self._outcomes.extendleft(reversed(result.carried))
@@ -258,7 +270,9 @@ class Loop:
         return self._is_hungry and now_us - self._looked_us >= LOOK_AROUND_US
 
     def _may_run_alone(self) -> bool:
-        if not self._has_suspects or self._is_stopping or self._terms.is_supervised and not self._terms.takes_suspects_only:
+        """True when there are suspects, they are ours to run, and nothing else is in hand."""
+        is_ours = not self._terms.is_supervised or self._terms.takes_suspects_only
+        if not (is_ours and self._has_suspects) or self._is_stopping:
             return False
         return not self._outcomes and not self._executor.running
 
@@ -285,17 +299,40 @@ class Loop:
         """Asks the database, in one statement, whether there is something to do."""
         seen = self._door.read(lambda tx: claims.probe(tx, self._terms.queues, paused=self._paused), on=line)
         self._mind_return()
+        self._notice(line, seen)
+        self._wakes.found(something=seen.has_ready)
+
+    def _notice(self, line: Line, seen: claims.Probe) -> None:
+        """Takes note of what a look at the database has shown."""
         if seen.pauses != self._pauses:
             self._paused = self._door.read(claims.paused_queues, on=line)
             self._pauses = seen.pauses
             self._is_hungry = True
         self._is_hungry = self._is_hungry or seen.has_ready
-        if not self._terms.is_supervised:
+        if not self._terms.is_supervised or self._terms.takes_suspects_only:
             self._has_suspects = seen.has_suspect
-        elif self._terms.takes_suspects_only:
-            self._has_suspects = seen.has_suspect
-        self._next_us = seen.next_us
-        self._wakes.found(something=seen.has_ready)
+        # What is due and not taken (a lease that may not be ended yet) is looked at again at the pace of polling.
+        pace_us = max(LOOK_AROUND_US, round(self._wakes.poll_s * 1_000_000))
+        self._next_us = None if seen.next_us is None else max(seen.next_us, self._looked_us + pace_us)
+
+    def _reconcile(self, line: Line) -> None:
+        """Gives back what the database says we hold and nobody here knows of, once in every lease.
+
+        A claim whose commit was never answered leaves such jobs, and renewing would keep them for ever.
+        """
+        moment = time.monotonic()
+        if moment - self._reconciled < self._terms.lease_s:
+            return
+        self._reconciled = moment
+        until_us = self._door.now_us() + round(2 * self._terms.lease_s * 1_000_000)
+        in_database = self._door.read(lambda tx: claims.held_by(tx, self.owner, until_us=until_us), on=line)
+        known = {(job.id, job.token) for job in self._executor.running}
+        known |= {(outcome.job.id, outcome.job.token) for outcome in list(self._outcomes)}
+        strangers = [held for held in in_database if held not in known]
+        if strangers:
+            _log.warning("%d jobs were claimed here without this process's knowledge; giving them back", len(strangers))
+            self._door.write(lambda tx: claims.give_back(tx, strangers), on=line)
+            self._is_hungry = True
 
     # Losing the database
 
@@ -304,7 +341,7 @@ class Loop:
             self._lost_since = time.monotonic()
             self._pause_s = OUTAGE_PAUSE_S[0]
             _log.warning(
-                "the database is lost (%s); %d results and %d running jobs are kept, and it is asked again until it is back",
+                "the database is lost (%s); %d results and %d running jobs are kept until it is back",
                 error,
                 len(self._outcomes),
                 len(self._executor.running),
@@ -319,6 +356,7 @@ class Loop:
         self._lost_since = None
         self._pause_s = 0.0
         self._is_hungry = True
+        self._reconciled = -self._terms.lease_s
         self._recovery.note_return()
 
     # Coming and going

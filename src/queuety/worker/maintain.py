@@ -37,10 +37,10 @@ class Recovery:
         self._reaped = 0.0
 
     def note_return(self) -> None:
-        """The database is back: nobody is reaped until one whole lease has passed, so that an outage costs no re-runs."""
+        """The database is back: nobody is reaped until a whole lease has passed, so that an outage costs no re-runs."""
         self._since = time.monotonic()
 
-    def reap(self, line: Line, runs: Runs, *, now_us: int) -> int:
+    def reap(self, line: Line, runs: Runs) -> int:
         """Recovers leases that have ended, at most once a second; says how many jobs it took back."""
         moment = time.monotonic()
         if moment - self._since < self._lease_s or moment - self._reaped < REAP_EVERY_S:

@@ -32,9 +32,9 @@ class AppParts(Protocol):
 
 
 def load_app(target: str) -> AppParts:
-    """The application that `module:attribute` names. Raises `DefinitionError` if it names none.
+    """The application that `module:attribute` names, or that the function gives back which it names.
 
-    What the module raises when it is imported passes.
+    Raises `DefinitionError` if there is none. What the module raises when it is imported passes.
     """
     module_name, colon, path = target.partition(":")
     if not (module_name and colon and path):
@@ -45,6 +45,8 @@ def load_app(target: str) -> AppParts:
             found = getattr(found, name)
         except AttributeError:
             raise DefinitionError(f"{target!r}: {module_name} has no {path}") from None
+    if callable(found) and not hasattr(found, "worker_loop"):
+        found = found()
     if not callable(getattr(found, "worker_loop", None)):
         raise DefinitionError(f"{target!r} is a {type(found).__name__}; a Queuety is needed")
     app: AppParts = found

@@ -6,20 +6,26 @@ workflow fold into one write. No user code runs here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from queuety.commands.definitions import Definitions
 from queuety.engine.decide import decide_all
+from queuety.engine.derail import derailed
 from queuety.engine.jobs import decide_job
-from queuety.model import Due, Effect, Event, Failed, Job, Succeeded
+from queuety.errors import DefinitionError, NotFoundError, QueuetyError, StoreError
+from queuety.model import Due, Effect, Event, Failed, Job, Succeeded, Workflow
 from queuety.store import claims, load, workers
+from queuety.store.claims import Probe
 from queuety.store.door import Tx
 from queuety.store.load import Held, Runs
 from queuety.store.rows import Lease
 from queuety.store.settle import Plan, write
 from queuety.worker.outcome import Outcome, Returned, Unhandled
-from queuety.worker.works import Work, handler_unknown, work_of
+from queuety.worker.works import Work, broken, handler_unknown, orphaned, undecidable, work_of
+
+_log = logging.getLogger("queuety.worker")
 
 LETTERS = 200
 """At most this many timers and messages are opened in one turn."""
@@ -49,7 +55,7 @@ class Order:
 
 @dataclass(slots=True)
 class Turn:
-    """What came of it. `carried` could not be settled now (their workflow is locked elsewhere) and go into the next turn.
+    """What came of it. `carried` could not be settled now (their workflow is locked elsewhere) and go into the next.
 
     `lost` are outcomes whose job was no longer held: refused, nothing of them was written. `has_more`: there is, or may
     be, more to claim. `next_us`: the earliest moment at which something that this turn wrote comes due.
@@ -60,10 +66,12 @@ class Turn:
     settled: list[Outcome] = field(default_factory=list)
     carried: list[Outcome] = field(default_factory=list)
     lost: list[Outcome] = field(default_factory=list)
-    buried: list[Job] = field(default_factory=list)
+    unprepared: list[Outcome] = field(default_factory=list)
     has_more: bool = False
+    has_more_due: bool = False
     wakes_others: bool = False
     next_us: int | None = None
+    seen: Probe | None = None
 
 
 def turn(
@@ -86,34 +94,48 @@ def turn(
     held, events = _gather(tx, known, order, runs, result, now_us=now_us)
     effects: list[Effect] = []
     for workflow_id in sorted(events):
-        workflow = held[workflow_id].workflow
-        definition = definitions.get(tx, workflow.definition_hash)
-        effects += decide_all(workflow, definition, events[workflow_id], now_us=now_us)
+        effects += _decided(tx, held[workflow_id].workflow, events[workflow_id], definitions, now_us=now_us)
     for outcome in known:
         if outcome.job.workflow_id is None:
             effects += decide_job(outcome, now_us=now_us)
             result.settled.append(outcome)
     plan = Plan.of(effects)
     result.stored = write(tx, plan, held)
-    result.buried = [end.job for end in plan.buried]
     jobs = _claim(tx, order, plan, result, now_us=now_us)
     _prepare(tx, jobs, result, held, runs, definitions, timeout_s)
     if result.wakes_others:
         tx.dialect.notify(tx.cursor, tx.tables.prefix)
     if order.was_asleep and result.works:
         workers.set_sleeping(tx, order.lease.owner, sleeping=False)
+    if order.looks_around:
+        result.seen = claims.probe(tx, order.queues or (), paused=order.paused)
     moments = [timer.due_us for timer in plan.timers]
     moments += [job.due_us for job in plan.added if job.due_us > now_us]
     moments += [again.due_us for again in plan.retried]
+    moments += [result.seen.next_us] if result.seen and result.seen.next_us is not None else []
     result.next_us = min(moments, default=None)
     return result
+
+
+def _decided(
+    tx: Tx, workflow: Workflow, events: Sequence[Event], definitions: Definitions, *, now_us: int
+) -> list[Effect]:
+    """What the events lead to. A run that cannot be decided fails by itself and takes no other with it."""
+    try:
+        definition = definitions.get(tx, workflow.definition_hash)
+        return decide_all(workflow, definition, events, now_us=now_us)
+    except StoreError:
+        raise
+    except (QueuetyError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        _log.exception("workflow %d cannot be decided; it fails", workflow.id)
+        return derailed(workflow, undecidable(error), now_us=now_us)
 
 
 def has_landed(tx: Tx, order: Order, made: Turn) -> bool:
     """Whether a turn whose commit ended in a lost connection is in the database; asked in a later transaction.
 
-    A turn is one transaction: what shows one of its writes shows all. One that neither claimed nor recorded anything may
-    be repeated without harm.
+    A turn is one transaction: what shows one of its writes shows all. One that neither claimed nor recorded anything
+    may be repeated without harm.
     """
     if made.works:
         return claims.has_token(tx, order.lease.token)
@@ -153,7 +175,7 @@ def _put_back(
             result.settled.append(outcome)
         else:
             rest.append(outcome)
-    claims.give_back(tx, returned, now_us=now_us)
+    claims.give_back(tx, returned)
     return rest
 
 
@@ -186,7 +208,7 @@ def _gather(
         for letter in load.open_letters(tx, [workflow_id for workflow_id in due if workflow_id in held], now_us):
             if letter.kind == "timer" and letter.visit is not None:
                 events.setdefault(letter.workflow_id, []).append(Due(letter.visit))
-        result.has_more = result.has_more or len(due) >= LETTERS
+        result.has_more_due = promoted >= PROMOTED or len(due) >= LETTERS
     return held, events
 
 
@@ -225,7 +247,11 @@ def _prepare(
             continue
         found = result.stored.get(job.workflow_id) or held.get(job.workflow_id) or around.get(job.workflow_id)
         if found is None:
+            result.unprepared.append(orphaned(job, now_us=tx.now_us()))
             continue
         result.stored.setdefault(job.workflow_id, found)
-        definition = definitions.get(tx, found.workflow.definition_hash)
-        result.works.append(work_of(job, found.workflow, definition, timeout_s))
+        try:
+            definition = definitions.get(tx, found.workflow.definition_hash)
+            result.works.append(work_of(job, found.workflow, definition, timeout_s))
+        except (NotFoundError, DefinitionError, LookupError) as error:
+            result.unprepared.append(broken(Returned(job), error))

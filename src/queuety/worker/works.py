@@ -17,14 +17,12 @@ from queuety.model import (
 )
 from queuety.worker.outcome import Outcome, Unhandled, Work
 
-__all__ = ["Work", "broken", "handler_unknown", "work_of"]
+__all__ = ["Work", "broken", "handler_unknown", "orphaned", "undecidable", "work_of"]
 
 NO_OPTIONS = Options()
 
 
-def work_of(
-    job: Job, workflow: Workflow | None, definition: Definition | None, timeout_s: float | None
-) -> Work:
+def work_of(job: Job, workflow: Workflow | None, definition: Definition | None, timeout_s: float | None) -> Work:
     """The work that this job is, with `timeout_s` as its time limit if nothing else names one.
 
     A step's handler and options stand in the definition, any other job's in its own row.
@@ -73,4 +71,19 @@ def broken(outcome: Outcome, error: Exception) -> Failed:
         ),
         span=span,
         is_final=True,
+    )
+
+
+def orphaned(job: Job, *, now_us: int) -> Failed:
+    """The final failure of a job whose workflow is not there any more."""
+    error = ErrorInfo(f"workflow {job.workflow_id} of job {job.id} is gone", "queuety.errors:NotFoundError")
+    return Failed(job, error, Span(now_us, now_us, 0), is_final=True)
+
+
+def undecidable(error: Exception) -> ErrorInfo:
+    """Why a run that the engine could not decide has failed."""
+    return ErrorInfo(
+        message=f"the run could not be decided: {type(error).__name__}: {error}"[:2000],
+        type_name=f"{type(error).__module__}:{type(error).__qualname__}",
+        kind=ErrorKind.DEFINITION_ERROR,
     )

@@ -1,7 +1,7 @@
 """Many rows in one statement, as each database takes them best; the hot path's only way of writing.
 
-Everything here works on a driver's own cursor: through the SQL toolkit a statement costs 38 µs of client time on SQLite and
-75 to 90 µs on PostgreSQL more (`perf`), which is too much where a step has about a dozen microseconds to spend.
+Everything here works on a driver's own cursor: through the SQL toolkit a statement costs 38 µs more of client time on
+SQLite and 75 to 90 µs on PostgreSQL, which is too much where a step has about a dozen microseconds to spend.
 The statements are made once per table and set of columns, and run unchanged ever after.
 """
 
@@ -25,7 +25,7 @@ class Insert(Protocol):
 
 
 class Update(Protocol):
-    """Sets the columns it was made for in the rows with these keys (the first value of each); gives back how many it found.
+    """Sets its columns in the rows with these keys (the first value of each); gives back how many it found.
 
     The count is of rows found, not of rows that a new value changed.
     """
@@ -47,13 +47,13 @@ class Bulk(Protocol):
         """Makes an `Insert`."""
 
     def update(self, table: Table, columns: Sequence[str], *, fence: str | None = None) -> Update:
-        """Makes an `Update` by the key `id`. With `fence`, a row is found only if that column still holds the second value."""
+        """Makes an `Update` by `id`. With `fence`, a row is found only if that column still holds the second value."""
 
     def delete_held(self, table: Table) -> Update:
         """Makes a deletion of the rows whose `id` and `token` are these pairs."""
 
     def or_leave(self, column: str) -> str:
-        """Appended to `INSERT … VALUES (…)`: a row whose key is taken is left as it is. `column` is any one of the table's."""
+        """Appended to `INSERT … VALUES (…)`: a row whose key is taken is left as it is. `column`: any of the table's."""
 
     def among(self, column: str, values: Sequence[int]) -> tuple[str, list[Any]]:
         """A condition that is true of rows whose column is one of these (at least one) integers, and its parameters."""
@@ -121,7 +121,7 @@ def _array_type(column: Column[Any]) -> str:
 
 
 class PostgresBulk:
-    """PostgreSQL takes a column of values as an array: one statement, one round trip, at most 65,535 parameters never matter."""
+    """PostgreSQL takes a column of values as an array: one round trip, and 65,535 parameters are no limit."""
 
     parameter = "%s"
     for_update = " FOR UPDATE SKIP LOCKED"
