@@ -1,8 +1,8 @@
 """Ids that are known before they are written: blocks drawn from one counter for workflows, jobs and messages alike.
 
 Where writers exclude each other anyway (SQLite), exactly what is needed is drawn inside the writing transaction, so
-there are no gaps. A server's counter is raised in a transaction of its own, so that nobody waits for the end of a longer
-one; a process draws twice as many each time, and what it has not used when it ends is lost.
+there are no gaps. A server's counter is raised in a transaction of its own, so that nobody waits for the end of a
+longer one; a process draws twice as many each time, and what it has not used when it ends is lost.
 """
 
 from __future__ import annotations

@@ -106,10 +106,10 @@ class Tables:
         )
 
     def _jobs(self) -> Table:
-        """Open work, finished plain jobs, buried jobs. A step's job is deleted when it completes: its history row stays.
+        """Open work, finished plain jobs, buried jobs. A step's job is deleted when it completes: its history stays.
 
         `priority_rank` is 3 − priority, so that every index is read upwards. `wake_us` is when somebody must
-        look at the row although nobody claims it: the due time of a delayed job, the end of the lease of a leased one; else NULL.
+        look at the row although nobody claims it: the due time of a delayed job, the end of a lease; else NULL.
         """
         return self._table(
             "jobs",
@@ -174,7 +174,7 @@ class Tables:
         )
 
     def _inbox(self) -> Table:
-        """What will happen to a workflow: its timers, and messages to it. Read and deleted under the workflow's lock."""
+        """What will happen to a workflow: its timers, messages to it. Read and deleted under the workflow's lock."""
         return self._table(
             "inbox",
             Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),

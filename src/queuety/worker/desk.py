@@ -154,7 +154,7 @@ class AppDesk:
         others = [one.held for one in held if one.held.job.id not in late]
         again = [one for one in others if late and one.job.id in self._spared]
         spared = [one for one in others if one not in again]
-        claims.give_back(tx, [(one.job.id, one.job.token) for one in spared], now_us=now_us)
+        claims.give_back(tx, [(one.job.id, one.job.token) for one in spared])
         if again:
             leases.suspect(tx, again, ended_by_us=None)
         outcomes: list[Outcome] = []

@@ -234,7 +234,7 @@ class Loop:
             self._runs.keep(held)
         for outcome in result.lost:
             _log.warning(
-                "attempt %d of job %d (%s) is no longer ours, another took over or its run moved on: its result is refused",
+                "attempt %d of job %d (%s) is no longer ours (another took over, or its run moved on): refused",
                 outcome.job.attempt,
                 outcome.job.id,
                 outcome.job.handler,

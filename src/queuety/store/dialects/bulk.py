@@ -53,7 +53,7 @@ class Bulk(Protocol):
         """Makes a deletion of the rows whose `id` and `token` are these pairs."""
 
     def or_leave(self, column: str) -> str:
-        """Appended to `INSERT … VALUES (…)`: a row whose key is taken is left as it is. `column`: any of the table's."""
+        """Appended to `INSERT … VALUES (…)`: a row whose key is taken stays as it is. `column`: any of the table's."""
 
     def among(self, column: str, values: Sequence[int]) -> tuple[str, list[Any]]:
         """A condition that is true of rows whose column is one of these (at least one) integers, and its parameters."""
