@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from queuety.cli import inputs
+from queuety.cli.escapes import escaped_lines
 from queuety.cli.exits import Code, Refusal
 from queuety.cli.options import LARGEST_ID, FormatOption, IdArgument, LimitOption, command
 from queuety.cli.output import Column, Format, readable, say, short, show_facts, show_json, show_table
@@ -139,6 +140,11 @@ def _show(job: JobState, attempts: Sequence[JobAttempt], now: datetime) -> None:
         Column("outcome"),
     )
     show_table(columns, [_attempt_row(attempt) for attempt in attempts], empty="")
+    trace = (attempts[-1].error or {}).get("trace")
+    if trace:
+        say("")
+        for line in escaped_lines(str(trace)):
+            say(line)
 
 
 def _attempt_row(attempt: JobAttempt) -> Sequence[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
@@ -114,14 +114,25 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, empt
 def show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
     """A title, and under it one fact a line as name and value; what is empty is left out."""
     told = [(name, escaped_lines(value)) for name, value in facts if value]
-    width = max((len(name) for name, _ in told), default=0)
-    write = _writer()
-    write(escaped(title), "bold")
-    for name, (first, *rest) in told:
-        write(f"  {name:<{width}}  ", "dim", end="")
-        write(first, STYLES.get(first, ""))
-        for line in rest:
-            write(f"  {'':<{width}}  {line}", "")
+    if not sys.stdout.isatty():
+        width = max((len(name) for name, _ in told), default=0)
+        typer.echo(escaped(title))
+        for name, lines in told:
+            for mark, line in zip((name, *[""] * len(lines)), lines, strict=False):
+                typer.echo(f"  {mark:<{width}}  {line}".rstrip())
+        return
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for name, lines in told:
+        grid.add_row(Text(name), Text("\n".join(lines), style=STYLES.get(lines[0], "")))
+    console = _console()
+    console.print(Text(escaped(title), style="bold"))
+    console.print(Padding(grid, (0, 0, 0, 2)))
 
 
 def short(text: str | None, most: int = 60) -> str:
@@ -155,15 +166,6 @@ def _plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> No
             for column, cell, width in zip(columns, row, widths, strict=True)
         ]
         typer.echo("  ".join(padded).rstrip())
-
-
-def _writer() -> Callable[..., None]:
-    if not sys.stdout.isatty():
-        return lambda text, _style, end="\n": typer.echo(text if end == "" else text.rstrip(), nl=end == "\n")
-    from rich.text import Text
-
-    console = _console()
-    return lambda text, style, end="\n": console.print(Text(text, style=style), end=end, overflow="fold")
 
 
 def _console() -> Console:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from queuety.cli.exits import Refusal
-from queuety.cli.target import Target, call, find
+from queuety.cli.target import Target, call, find, kind_of, makes_things
 
 if TYPE_CHECKING:
     from queuety import Queuety
@@ -27,13 +27,12 @@ def builder_of(name: str, app: Queuety, target: Target | None) -> WorkflowBuilde
 
     there = Target(name, "the command line", None if target is None else target.folder)
     found = find(there, what="workflow")
-    if not isinstance(found, WorkflowBuilder) and callable(found):
+    if makes_things(found):
         found = call(found, there, *([app] if _takes_one(found) else []))
     if isinstance(found, WorkflowBuilder):
         return found
     raise Refusal(
-        f"{name} is a {type(found).__name__}; a builder as app.workflow(…) makes, or a function that returns one, is "
-        "needed"
+        f"{name} is {kind_of(found)}; a builder as app.workflow(…) makes, or a function that returns one, is needed"
     )
 
 

@@ -80,6 +80,7 @@ class Place:
         Nothing is connected to yet. Raises `Refusal`, and `DefinitionError` for a database URL that cannot be right.
         """
         target = self.target()
+        look_in(Path.cwd(), None if target is None else target.folder)
         with load(target) if target is not None else self._bare(makes_tables=makes_tables) as app:
             yield app
 
@@ -100,6 +101,13 @@ def now_of(app: Queuety) -> datetime:
     from queuety.inspect.states import moment
 
     return moment(app.door.now_us())
+
+
+def look_in(*folders: Path | None) -> None:
+    """Has modules looked for in these folders, in this order, before anywhere else."""
+    for folder in reversed(folders):
+        if folder is not None:
+            sys.path[:] = [str(folder), *(entry for entry in sys.path if entry != str(folder))]
 
 
 def of_project(folder: Path) -> Target | None:
@@ -128,12 +136,12 @@ def load(target: Target) -> Queuety:
     from queuety import Queuety
 
     found = find(target, what="application")
-    if not isinstance(found, Queuety) and callable(found):
+    if makes_things(found):
         found = call(found, target)
     if isinstance(found, Queuety):
         return found
     raise Refusal(
-        f"{target.name} (from {target.said_by}) is {_kind(found)}; a Queuety, or a function without arguments that "
+        f"{target.name} (from {target.said_by}) is {kind_of(found)}; a Queuety, or a function without arguments that "
         "returns one, is needed"
     )
 
@@ -159,10 +167,7 @@ def find(target: Target, *, what: str) -> Any:
 
 
 def import_module(name: str, target: Target) -> ModuleType:
-    """The module, looked for in the working directory first. Raises `Refusal` that names it and the cause."""
-    for folder in filter(None, (target.folder, Path.cwd())):
-        if str(folder) not in sys.path[:1]:
-            sys.path.insert(0, str(folder))
+    """The module. Raises `Refusal` that names it and the cause."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -176,13 +181,20 @@ def import_module(name: str, target: Target) -> ModuleType:
         raise _broken(name, target, error) from error
 
 
+def makes_things(value: object) -> bool:
+    """True for a plain function: one that may be called for what it returns, and is no handler to be run by workers."""
+    from queuety.define.marks import mark_of
+
+    return inspect.isroutine(value) and mark_of(value) is None
+
+
 def call(function: Callable[..., Any], target: Target, *arguments: Any) -> Any:
     """What the function returns. Raises `Refusal` if it cannot be called so, and for whatever it raises."""
     try:
         inspect.signature(function).bind(*arguments)
     except (TypeError, ValueError) as error:
         raise Refusal(
-            f"{target.name} (from {target.said_by}) is {_kind(function)} that cannot be called here: {error}"
+            f"{target.name} (from {target.said_by}) is {kind_of(function)} that cannot be called here: {error}"
         ) from error
     try:
         return function(*arguments)
@@ -206,7 +218,7 @@ def _instead(module: ModuleType) -> str:
     return f"; it has {', '.join(f'{module.__name__}:{name}' for name in names)}" if names else ""
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     if inspect.isroutine(value):
-        return "a function"
-    return f"the class {value.__qualname__}" if isinstance(value, type) else f"a {type(value).__name__}"
+        return "a function" if makes_things(value) else "a handler"
+    return f"the class {value.__qualname__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
