@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -249,7 +250,7 @@ def test_each_look_reads_an_index(scene: Scene) -> None:
             scene, connection, lambda: examine(connection, tables, now_us=scene.clock.us, lease_s=30)
         )
     assert [one.ready for one in health.backlog] == [Tally(3)]
-    read = {name: [plan for plan in plans if mark in plan] for name, mark in MARKS.items()}
+    read = {name: [plan for statement, plan in plans if mark in statement] for name, mark in MARKS.items()}
     assert {name: len(found) for name, found in read.items()} == {
         "jobs_ready": 7,
         "jobs_wake": 4,
@@ -258,7 +259,7 @@ def test_each_look_reads_an_index(scene: Scene) -> None:
     for name, found in read.items():
         for plan in found:
             # MariaDB reads an index's edge while it plans, and then names no table.
-            assert f"ix_queuety_{name}" in plan or "SIMPLE None None" in plan, plan
+            assert f"ix_queuety_{name}" in plan or not re.search(r"\bqueuety_(jobs|workflows)\b", plan), plan
 
 
 def test_the_worst_stands_first(scene: Scene) -> None:

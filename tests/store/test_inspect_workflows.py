@@ -191,7 +191,7 @@ def test_a_list_by_status_reads_one_range_of_an_index(scene: Scene) -> None:
     )
     analyze(scene, workflows)
     with scene.door.reading() as connection:
-        found, (plan, *_) = planned(
+        found, ((_, plan), *_) = planned(
             scene, connection, lambda: list_workflows(connection, scene.tables, status="failed", limit=5)
         )
     assert len(found) == 5

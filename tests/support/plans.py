@@ -20,8 +20,8 @@ def analyze(scene: Scene, *tables: Table) -> None:
         scene.door.write(lambda tx, statement=statement: tx.connection.execute(statement).close())  # type: ignore[misc]
 
 
-def planned(scene: Scene, connection: Connection, call: Callable[[], T]) -> tuple[T, list[str]]:
-    """What the call gives back, and the plan of each statement that it has run on the connection, after its text."""
+def planned(scene: Scene, connection: Connection, call: Callable[[], T]) -> tuple[T, list[tuple[str, str]]]:
+    """What the call gives back, and each statement that it has run on the connection, with its plan."""
     asked: list[tuple[str, Any]] = []
 
     def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_more: object) -> None:
@@ -36,5 +36,5 @@ def planned(scene: Scene, connection: Connection, call: Callable[[], T]) -> tupl
     plans = []
     for statement, parameters in asked:
         rows = connection.exec_driver_sql(f"{word} {statement}", parameters).all()
-        plans.append("\n".join((statement, *(" ".join(map(str, row)) for row in rows))))
+        plans.append((statement, "\n".join(" ".join(map(str, row)) for row in rows)))
     return result, plans
