@@ -406,9 +406,13 @@ def test_variables_do_not_leak_from_one_attempt_to_the_next() -> None:
     async def soils_too(state):
         return soils(state)
 
-    with Rig(concurrency=1) as rig:
-        for handler in (soils, soils, soils_too, soils_too):
-            assert rig.run(handler).output == {"found": "clean"}
+    def all_start_clean():
+        leak.set("soiled by who submits")
+        with Rig(concurrency=1) as rig:
+            for handler in (soils, soils, *[soils_too] * 20):
+                assert rig.run(handler).output == {"found": "clean"}
+
+    contextvars.copy_context().run(all_start_clean)
 
 
 def test_a_heartbeat_carries_a_copy_of_the_progress(rig: Rig) -> None:
@@ -500,19 +504,24 @@ def test_a_job_is_in_hand_until_its_outcome_is_reported() -> None:
 
 
 def test_the_same_job_can_come_again_while_its_report_is_under_way() -> None:
-    again = []
+    started = threading.Event()
+
+    def holds(state):
+        started.set()
+        wait(rig.release)
 
     def report(outcome):
-        if not again:
-            again.append(rig.work(greet, job_id=outcome.job.id, attempt=2))
-            rig.executor.submit(again)
+        if outcome.job.attempt == 1:
+            rig.submit(holds, job_id=outcome.job.id, attempt=2)
         rig.reports.put(outcome)
 
     rig = Rig(report=report, concurrency=1)
     with rig:
-        rig.submit(greet, job_id=5)
-        assert {rig.outcome().job.attempt, rig.outcome().job.attempt} == {1, 2}
-        assert rig.executor.stop(PATIENCE_S) == []
+        assert rig.run(greet, job_id=5, attempt=1).job.attempt == 1
+        wait(started)  # in the only thread, so the first attempt is over and done with
+        assert [job.attempt for job in rig.executor.running] == [2]
+        rig.release.set()
+        assert rig.outcome().job.attempt == 2
 
 
 # Losing the lease
@@ -715,7 +724,9 @@ def test_stopping_waits_for_what_runs() -> None:
         queued = rig.submit(greet)[0].job
         timer = threading.Timer(0.03, rig.release.set)
         timer.start()
+        before = time.monotonic()
         assert rig.executor.stop(PATIENCE_S) == [queued]
+        assert time.monotonic() - before < PATIENCE_S / 2
         assert isinstance(rig.outcome(), Succeeded)
         timer.join()
 

@@ -41,6 +41,11 @@ def test_a_ten_megabyte_message_keeps_its_head_and_its_tail() -> None:
     assert len(message.encode()) <= faults.MESSAGE_BYTES
 
 
+def test_the_limit_is_in_bytes() -> None:
+    text = faults.storable("🙂" * 10_000, max_bytes=1_000)
+    assert 900 < len(text.encode()) <= 1_000
+
+
 class Hostile(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")

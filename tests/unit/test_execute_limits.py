@@ -186,10 +186,16 @@ def test_a_coroutine_that_goes_on_after_its_limit_is_written_off_and_then_stuck(
                 except asyncio.CancelledError:
                     continue
 
+        rig.release.set()
+        rig.run(quick_async)
+        rig.run(stubborn)  # both are known from here on, and so keep their order
+        rig.release.clear()
         job = rig.submit(stubborn, timeout_s=LIMIT_S)[0].job
-        assert_timed_out(rig.outcome(), job_id=job.id)
+        waiting = rig.submit(quick_async)[0].job  # behind it, for its place on the loop
+        results = {result.job.id: result for result in (rig.outcome(), rig.outcome())}
+        assert_timed_out(results[job.id], job_id=job.id)
+        assert isinstance(results[waiting.id], Succeeded)
         assert rig.executor.free == 1
-        assert isinstance(rig.run(quick_async), Succeeded)  # its place on the loop is free too
         assert rig.next_stuck() == job
         assert not rig.has_report()
 

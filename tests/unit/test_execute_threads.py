@@ -276,8 +276,18 @@ def test_short_attempts_do_not_start_a_thread_each(dogs, monkeypatch: pytest.Mon
         start(self)
 
     monkeypatch.setattr(threading.Thread, "start", counting)
-    dog = dogs(lambda _: None)
-    for number in range(500):
-        dog.watch(str(number), time.monotonic() + 3600)
-        dog.forget(str(number))
+    told: SimpleQueue[str] = SimpleQueue()
+    dog = dogs(told.put)
+    for number in range(50):
+        dog.watch(str(number), time.monotonic())
+        assert told.get(timeout=PATIENCE_S) == str(number)
     assert started == 1
+
+
+def test_an_earlier_limit_wakes_the_thread_that_sleeps_towards_a_later_one(dogs) -> None:
+    told: SimpleQueue[str] = SimpleQueue()
+    dog = dogs(told.put)
+    dog.watch("far", time.monotonic() + 3600)
+    for number in range(50):
+        dog.watch(str(number), time.monotonic() + 0.001)
+        assert told.get(timeout=PATIENCE_S) == str(number)
