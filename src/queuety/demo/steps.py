@@ -42,7 +42,7 @@ def index(state: dict[str, Any]) -> dict[str, Any]:
     documents: list[dict[str, Any]] = []
     counts: list[Counter[str]] = []
     for number, path in enumerate(listing.paths):
-        current().heartbeat({"done": number, "of": len(listing.paths)})
+        _tell(number, len(listing.paths))
         try:
             document = read_document(folder, path)
         except (FolderError, OSError) as error:
@@ -77,12 +77,12 @@ def summarise(state: dict[str, Any]) -> dict[str, Any]:
     pace = threading.Event()
     summaries: dict[str, list[str]] = {}
     for number, entry in enumerate(documents):
-        current().heartbeat({"done": number, "of": len(documents)})
+        _tell(number, len(documents))
         weights = dict(entry["key_words"])
         document = read_document(state["folder"], entry["path"])
         summaries[entry["path"]] = text.summary(document.text, weights, SENTENCES)
         pace.wait(wait_s)
-    current().heartbeat({"done": len(documents), "of": len(documents)})
+    _tell(len(documents), len(documents))
     return {
         "summaries": summaries,
         "summarised_on_attempt": current().attempt,
@@ -111,6 +111,11 @@ def write_whole(path: Path, content: str) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _tell(done: int, of: int) -> None:
+    """Renews the lease, and lets `job_status` show how far this attempt is."""
+    current().heartbeat({"attempt": current().attempt, "done": done, "of": of})
 
 
 def _finished(state: dict[str, Any], name: str) -> list[str]:
