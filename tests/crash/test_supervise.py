@@ -102,6 +102,7 @@ def test_code_that_lets_nobody_else_in_is_ended_at_its_time_limit(house: tuple[W
     killed = works.witness.sees()
     assert (killed.word, killed.pid) == ("hog", sighting.pid)
     killed.answer()
+    works.waits_for(f"{killed.pid} is silent")
     works.witness.sees().answer()  # what ran beside it has been given back, and runs elsewhere
     state = app.wait(hog, PATIENCE_S)
     assert state.status is WorkflowStatus.FAILED
@@ -134,6 +135,7 @@ def test_a_signal_lets_what_runs_finish_and_gives_back_the_rest(house: tuple[Wor
     process = works.work(concurrency=1)
     sighting = works.witness.sees()
     process.send_signal(signal.SIGTERM)
+    works.waits_for("takes no more jobs")
     sighting.answer()
     assert process.wait(PATIENCE_S) == 0
     states = [app.workflow_status(run) for run in runs]
@@ -158,6 +160,7 @@ def test_a_second_signal_stops_at_once(house: tuple[Works, Queuety]) -> None:
     process = works.work(grace_s=1000.0)
     works.witness.sees()
     process.send_signal(signal.SIGTERM)
+    works.waits_for("stopping 1 worker processes within")
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_S) == 0
     assert (job_of(app, run).status, job_of(app, run).attempts) == (JobStatus.PENDING, 0)

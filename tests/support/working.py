@@ -6,11 +6,12 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuety import Queuety
@@ -123,21 +124,35 @@ class Works:
             "WORKING_LEASE_S": str(lease_s),
             "WORKING_WITNESS": str(self.witness.path),
         }
-        self.log = directory / "log"
+        self._said: list[str] = []
+        self._has_said = threading.Condition()
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def work(self, *, workers: int = 1, concurrency: int = 10, grace_s: float = 30.0) -> subprocess.Popen[bytes]:
-        """Starts a supervisor; what it and its children write goes to `log`."""
+        """Starts a supervisor; `waits_for` reads what it and its children log."""
         path = os.pathsep.join([str(self.directory), os.environ.get("PYTHONPATH", "")])
-        with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-c", WORK, str(workers), str(concurrency), str(grace_s)],
-                env={**os.environ, **self.environment, "PYTHONPATH": path},
-                stdout=log,
-                stderr=log,
-            )
+        process = subprocess.Popen(
+            [sys.executable, "-c", WORK, str(workers), str(concurrency), str(grace_s)],
+            env={**os.environ, **self.environment, "PYTHONPATH": path},
+            stderr=subprocess.PIPE,
+        )
         self._processes.append(process)
+        threading.Thread(target=self._read, args=(process.stderr,), daemon=True).start()
         return process
+
+    def waits_for(self, text: str) -> str:
+        """The first line with this text that any supervisor or child has logged or logs yet."""
+        with self._has_said:
+            assert self._has_said.wait_for(lambda: any(text in line for line in self._said), PATIENCE_S), self._said
+            return next(line for line in self._said if text in line)
+
+    def _read(self, lines: IO[bytes]) -> None:
+        with lines:
+            for line in lines:
+                sys.stderr.write(line.decode())  # pytest shows it if the test fails
+                with self._has_said:
+                    self._said.append(line.decode())
+                    self._has_said.notify_all()
 
     def close(self) -> None:
         """Ends what still runs; children of a killed supervisor finish by themselves, so their handlers are let go."""

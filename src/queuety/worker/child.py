@@ -166,6 +166,7 @@ class Child:
         self._has_word.set()
         if loop is not None:
             loop.stop(at_once=word == STOP_NOW)
+            _log.info("worker process %d takes no more jobs", os.getpid())
 
     def _finish_alone(self) -> None:
         """The supervisor is gone: nobody renews but this process, and nobody kills it if it does not end."""
