@@ -61,10 +61,11 @@ class Drain:
                 result = self._turn(outcomes, slots=1 if may_go_on else 0, alone=alone)
                 outcomes = list(result.carried)
                 if not result.works:
-                    if may_go_on and not alone and not result.has_more:
+                    has_more = result.has_more or result.has_more_due
+                    if may_go_on and not alone and not has_more:
                         alone = True  # what is left may be suspects, which run when nothing else does
                         continue
-                    if outcomes or (may_go_on and result.has_more):
+                    if outcomes or (may_go_on and has_more):
                         continue
                     return ran
                 alone = False

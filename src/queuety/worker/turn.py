@@ -100,6 +100,7 @@ def turn(
             effects += decide_job(outcome, now_us=now_us)
             result.settled.append(outcome)
     plan = Plan.of(effects)
+    result.has_more_due = result.has_more_due or any(timer.due_us <= now_us for timer in plan.timers)
     result.stored = write(tx, plan, held)
     jobs = _claim(tx, order, plan, result, now_us=now_us)
     _prepare(tx, jobs, result, held, runs, definitions, timeout_s)
