@@ -93,6 +93,8 @@ class Door:
         """Closes the connections that it opened, and ends the patience of who waits. Used again, it opens new ones."""
         closing, self._closing = self._closing, threading.Event()
         closing.set()
+        if self._pid == os.getpid():
+            self.ids.close()
         if self._owns_engine and self._pid == os.getpid():
             self.engine.dispose()
 
@@ -352,7 +354,7 @@ class Door:
             raise StoreError(
                 f"{self.dialect.place}: it belongs to the process that forked this one; use a file instead"
             )
-        inherited.append(self.engine.pool)
+        inherited.extend((self.engine.pool, self.ids))
         self.engine.dispose(close=False)
         self._inside = None
         self._is_ready = False

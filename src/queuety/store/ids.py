@@ -10,8 +10,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy import Engine
+
 if TYPE_CHECKING:
     from queuety.store.door import Door, Tx
+    from queuety.store.tx import Line
 
 COUNTER: Final = "runs"
 LARGEST_BLOCK: Final = 1024
@@ -26,6 +29,15 @@ class Ids:
         self._next = 0
         self._end = 0
         self._block = 1
+        self._line: Line | None = None
+
+    def close(self) -> None:
+        """Closes the connection apart; the next draw opens another."""
+        with self._lock:
+            line, self._line = self._line, None
+            if line is not None:
+                line.close()
+                line.engine.dispose()
 
     def reserve(self, tx: Tx, count: int) -> list[int]:
         """`count` new ids, ascending."""
@@ -41,10 +53,16 @@ class Ids:
             if missing:
                 block = max(missing, self._block)
                 self._block = min(self._block * 2, LARGEST_BLOCK)
-                first = self._door.write(lambda own: _draw(own, block))
+                first = self._door.write(lambda own: _draw(own, block), on=self._apart())
                 taken += range(first, first + missing)
                 self._next, self._end = first + missing, first + block
             return taken
+
+    def _apart(self) -> Line:
+        if self._line is None:
+            engine = self._door.engine
+            self._line = self._door.line(Engine(engine.pool.recreate(), engine.dialect, engine.url))
+        return self._line
 
 
 def _draw(tx: Tx, count: int) -> int:

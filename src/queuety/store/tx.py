@@ -46,7 +46,7 @@ class Line:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self.engine = engine
         self._connection: Connection | None = None
         self._pid = os.getpid()
 
@@ -56,7 +56,7 @@ class Line:
             inherited.append(self._connection)
             self._connection, self._pid = None, os.getpid()
         if self._connection is None:
-            self._connection = self._engine.connect()
+            self._connection = self.engine.connect()
         return self._connection
 
     def close(self) -> None:
