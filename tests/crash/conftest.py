@@ -1,4 +1,4 @@
-"""What the crash's tests share: a house on each kind of database, whose invariants are checked when the test is over."""
+"""What the crash's tests share: a house on each kind of database, its invariants checked when the test is over."""
 
 from __future__ import annotations
 
