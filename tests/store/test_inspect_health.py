@@ -19,7 +19,7 @@ from tests.support.plans import analyze, planned
 from tests.support.runs import SECOND, Scene, step
 
 MARKS = {
-    "jobs_ready": "phase IN ('ready', 'suspect')",
+    "jobs_ready": "phase IN ('ready', 'suspect', 'buried')",
     "jobs_wake": "wake_us IS NOT NULL",
     "workflows_status": "status =",
 }
@@ -252,7 +252,7 @@ def test_each_look_reads_an_index(scene: Scene) -> None:
     assert [one.ready for one in health.backlog] == [Tally(3)]
     read = {name: [plan for statement, plan in plans if mark in statement] for name, mark in MARKS.items()}
     assert {name: len(found) for name, found in read.items()} == {
-        "jobs_ready": 7,
+        "jobs_ready": 8,
         "jobs_wake": 4,
         "workflows_status": 2,
     }

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 CAP: Final = 10_000
 """How far anything is counted, and how many running workflows are looked at for having nothing outstanding."""
 
-NEWEST: Final = 100_000
-"""Among how many of the newest jobs buried ones are looked for."""
 
 SHOWN: Final = 20
 """How many examples of a thing are named, and how many queues are looked at one by one."""
@@ -71,7 +69,7 @@ def examine(
         late=soon.late,
         late_timers=health.overdue_timers(connection, tables, before_us=now_us - lease_us, cap=CAP),
         unknown_handlers=tuple(_unknown(row, now_us=now_us) for row in unknown),
-        buried=health.buried(connection, tables, among=NEWEST),
+        buried=health.buried(connection, tables, cap=CAP),
         failed_workflows=health.failed(connection, tables, cap=CAP),
         stranded=tuple(health.stranded(connection, tables, among=CAP, limit=SHOWN)),
     )

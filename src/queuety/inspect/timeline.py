@@ -178,9 +178,9 @@ def _attempt(row: Record) -> JobAttempt:
 
 def _output(row: Record) -> dict[str, Json] | None:
     """What a handler returned, or a timer merged; None where nothing is merged."""
-    if Entry(row["entry"]) not in (Entry.COMPLETED, Entry.RESUMED) and row["changed"] is None:
+    if row["changed"] is None:
         return None
-    output: dict[str, Any] = decode(row["changed"]) if row["changed"] else {}
+    output: dict[str, Any] = decode(row["changed"])
     control: dict[str, Any] = decode(row["control"]) if row["control"] else {}
     return output | {key: value for key, value in control.items() if key != _HIDDEN}
 

@@ -9,7 +9,7 @@ from typing import Any
 from queuety.model import Job, NewJob
 from queuety.store.door import Tx
 from queuety.store.rows import TOP_RANK, Lease, claimed_from_new, claimed_from_row, job_row
-from queuety.store.schema import CLAIMABLE
+from queuety.store.schema import LOOKED_FOR
 
 UNREADABLE_US = 15_000_000
 """How long a job that this version cannot read is put off."""
@@ -78,7 +78,7 @@ def _places(tx: Tx, queues: Sequence[str] | None, paused: Collection[str]) -> di
     """Each queue's place in the order; of all queues alike, the same place."""
     if queues is not None:
         return {queue: number for number, queue in enumerate(dict.fromkeys(queues)) if queue not in paused}
-    tx.cursor.execute(f"SELECT DISTINCT queue FROM {tx.statements.jobs} WHERE {CLAIMABLE} ORDER BY queue")
+    tx.cursor.execute(f"SELECT DISTINCT queue FROM {tx.statements.jobs} WHERE {LOOKED_FOR} ORDER BY queue")
     return {row[0]: 0 for row in tx.cursor.fetchall() if row[0] not in paused}
 
 
@@ -293,7 +293,7 @@ def probe(tx: Tx, queues: Sequence[str], *, paused: Collection[str] = ()) -> Pro
     p = statements.parameter
     open_queues = [queue for queue in dict.fromkeys(queues) if queue not in paused]
     names = ", ".join([p] * len(open_queues)) or "NULL"
-    from_jobs = f"FROM {statements.jobs} WHERE phase = '{{}}' AND {CLAIMABLE} AND queue IN ({names})"
+    from_jobs = f"FROM {statements.jobs} WHERE phase = '{{}}' AND {LOOKED_FOR} AND queue IN ({names})"
     tx.cursor.execute(
         f"SELECT (SELECT 1 {from_jobs.format('ready')} LIMIT 1), (SELECT 1 {from_jobs.format('suspect')} LIMIT 1), "
         f"(SELECT MIN(wake_us) FROM {statements.jobs} WHERE wake_us IS NOT NULL), "

@@ -164,7 +164,7 @@ def claimed_from_row(row: Sequence[Any], token: int) -> Job:
 
 def history_row(entry: AppendHistory) -> tuple[tuple[Any, ...], int]:
     """A row of `HISTORY_COLUMNS`, and how many characters its delta takes."""
-    changed = encode(entry.changed) if entry.changed else None
+    changed = None if entry.changed is None else encode(entry.changed)
     removed = encode(list(entry.removed)) if entry.removed else None
     error = entry.error
     job, span = entry.job, entry.span

@@ -17,8 +17,11 @@ HANDLER = 500
 """Longest handler name in characters; not indexed."""
 
 
-CLAIMABLE = "phase IN ('ready', 'suspect')"
-"""What the claim's index covers. A query repeats it word for word: SQLite uses a partial index only then."""
+LOOKED_FOR = "phase IN ('ready', 'suspect', 'buried')"
+"""The phases that are looked for by name; of what runs, waits or is done no row stands in this index.
+
+A query repeats it word for word: SQLite uses a partial index only then.
+"""
 
 
 def _name(length: int = NAME) -> TypeEngine[str]:
@@ -140,8 +143,8 @@ class Tables:
             Column("created_us", BigInteger, nullable=False),
             Column("started_us", BigInteger, nullable=True),
             Column("completed_us", BigInteger, nullable=True),
-            # the claim: the first `limit` ready rows of a queue, in claim order; and the suspects' own
-            self._index("jobs_ready", "phase", "queue", "priority_rank", "due_us", "id", where=CLAIMABLE),
+            # the claim: the first `limit` ready rows of a queue, in claim order; the suspects' own; what is buried
+            self._index("jobs_ready", "phase", "queue", "priority_rank", "due_us", "id", where=LOOKED_FOR),
             # promotion of what is due, recovery of leases that have ended
             self._index("jobs_wake", "wake_us", where="wake_us IS NOT NULL"),
             # what a run still has open: cancel, failure, list_jobs(workflow_id=…)

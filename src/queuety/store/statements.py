@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from queuety.store.dialects.bulk import Bulk, Cursor
-from queuety.store.schema import CLAIMABLE, Tables
+from queuety.store.schema import LOOKED_FOR, Tables
 
 JOB_COLUMNS = (
     "id",
@@ -154,8 +154,9 @@ class Statements:
         self.save_ending = bulk.update(tables.workflows, ENDING_COLUMNS)
         self.close_jobs = bulk.update(tables.jobs, CLOSE_COLUMNS, fence="token")
         self.delete_held_jobs = bulk.delete_held(tables.jobs)
-        # The condition of the partial index stands here word for word, see `CLAIMABLE`.
-        claim = f"SELECT {', '.join(CLAIM_COLUMNS)} FROM {jobs} WHERE phase = {{phase}} AND {CLAIMABLE} AND queue = {p}"
+        # The condition of the partial index stands here word for word, see `LOOKED_FOR`.
+        where = f"WHERE phase = {{phase}} AND {LOOKED_FOR} AND queue = {p}"
+        claim = f"SELECT {', '.join(CLAIM_COLUMNS)} FROM {jobs} {where}"
         order = f" ORDER BY priority_rank, due_us, id LIMIT {p}{bulk.for_update}"
         self.claim_ready = claim.format(phase="'ready'") + order
         self.claim_suspects = claim.format(phase="'suspect'") + order

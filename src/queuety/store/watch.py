@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from queuety.store import leases
 from queuety.store.leases import Fallen
-from queuety.store.schema import CLAIMABLE
+from queuety.store.schema import LOOKED_FOR
 from queuety.store.tx import Tx
 
 
@@ -38,9 +38,9 @@ def count_suspects(tx: Tx, queues: Sequence[str], *, most: int) -> int:
     """How many suspects wait in these queues, as far as they are not paused; counts no further than `most`."""
     p = tx.statements.parameter
     names = list(dict.fromkeys(queues))
-    # The condition of the partial index stands here word for word, see `CLAIMABLE`.
+    # The condition of the partial index stands here word for word, see `LOOKED_FOR`.
     tx.cursor.execute(
-        f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {tx.statements.jobs} WHERE phase = 'suspect' AND {CLAIMABLE} "
+        f"SELECT COUNT(*) FROM (SELECT 1 AS one FROM {tx.statements.jobs} WHERE phase = 'suspect' AND {LOOKED_FOR} "
         f"AND queue IN ({', '.join([p] * len(names))}) "
         f"AND queue NOT IN (SELECT name FROM {tx.tables.queues.name} WHERE paused_us IS NOT NULL) LIMIT {p}) few",
         [*names, most],

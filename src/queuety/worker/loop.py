@@ -115,7 +115,7 @@ class Loop:
             line.close()
 
     def _is_done(self) -> bool:
-        if self._outcomes or self._executor.running:
+        if self._executor.running or self._outcomes:  # in this order: a job leaves the hand after its report
             overdue = self._stop_by is not None and time.monotonic() > self._stop_by + LAST_TURNS_S
             return self._is_stopping and overdue
         if self._terms.takes_suspects_only and not self._has_suspects:

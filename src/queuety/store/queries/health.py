@@ -1,6 +1,6 @@
 """What shows how a database's work is getting on. Every read is the edge or a capped range of an index.
 
-The only exception is said at `buried`. Nothing reads finished rows, so it costs the same on a large database.
+Nothing reads finished rows, so it costs the same on a large database.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from queuety.model import JobPhase, WorkflowStatus
 from queuety.store.queries import Record, Tally, tally
-from queuety.store.schema import CLAIMABLE, Tables
+from queuety.store.schema import LOOKED_FOR, Tables
 
 OPEN = (JobPhase.READY, JobPhase.DELAYED, JobPhase.SUSPECT, JobPhase.LEASED)
 
@@ -163,13 +163,9 @@ def _first(tables: Tables, *, until_us: int, cap: int) -> Subquery:
     )
 
 
-def buried(connection: Connection, tables: Tables, *, among: int) -> Tally:
-    """How many of the newest `among` jobs are buried. No index leads to them, so older ones are not looked for."""
-    table = tables.jobs
-    newest = select(table.c.phase).order_by(table.c.id.desc()).limit(among).subquery()
-    is_buried = func.coalesce(func.sum(case((newest.c.phase == JobPhase.BURIED.value, 1), else_=0)), 0)
-    total, count = connection.execute(select(func.count(), is_buried).select_from(newest)).one()
-    return Tally(int(count), is_exact=total < among)
+def buried(connection: Connection, tables: Tables, *, cap: int) -> Tally:
+    """How many jobs are buried."""
+    return tally(connection, tables.jobs, *_claimable(tables.jobs, JobPhase.BURIED), cap=cap)
 
 
 def failed(connection: Connection, tables: Tables, *, cap: int) -> Tally:
@@ -198,5 +194,5 @@ def stranded(connection: Connection, tables: Tables, *, among: int, limit: int) 
 
 
 def _claimable(table: Table, phase: JobPhase) -> tuple[ColumnExpressionArgument[bool], ColumnExpressionArgument[bool]]:
-    """The condition of the claim's index; its text must stand there word for word (see `CLAIMABLE`)."""
-    return table.c.phase == literal_column(f"'{phase.value}'"), text(CLAIMABLE)
+    """The condition of the claim's index; its text must stand there word for word (see `LOOKED_FOR`)."""
+    return table.c.phase == literal_column(f"'{phase.value}'"), text(LOOKED_FOR)

@@ -87,7 +87,14 @@ def upgrade() -> None:
         Column("completed_us", BigInteger, nullable=True),
     )
     create_index(
-        "jobs_ready", "jobs", "phase", "queue", "priority_rank", "due_us", "id", where="phase IN ('ready', 'suspect')"
+        "jobs_ready",
+        "jobs",
+        "phase",
+        "queue",
+        "priority_rank",
+        "due_us",
+        "id",
+        where="phase IN ('ready', 'suspect', 'buried')",
     )
     create_index("jobs_wake", "jobs", "wake_us", where="wake_us IS NOT NULL")
     create_index("jobs_workflow", "jobs", "workflow_id", where="workflow_id IS NOT NULL")
