@@ -83,7 +83,7 @@ class StoreError(QueuetyError):
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached, or refuses work just now; what was tried was not done, or its outcome was read back."""
+    """The database cannot be reached, or refuses work just now; what was tried was not done."""
 
 
 class SchemaError(StoreError):

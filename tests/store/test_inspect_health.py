@@ -277,13 +277,3 @@ def test_tables_of_another_version() -> None:
     assert missing.do == "run `queuety migrate`"
     assert other is not None
     assert other.what == "the tables are at revision 0009, this version needs 0001"
-
-
-def test_buried_ones_are_looked_for_among_the_newest(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker(scene)
-    scene.add_job()
-    scene.fail(scene.claim()[0], is_final=True)
-    scene.add_job()
-    assert look(scene).buried == Tally(1)
-    monkeypatch.setattr("queuety.inspect.health.NEWEST", 1)
-    assert look(scene).buried == Tally(0, is_exact=False)

@@ -13,7 +13,7 @@ class Workflow:
     """A run as the engine sees it, its state decoded.
 
     `version` rises by one with every history entry. `visit` rises each time a step becomes current: what an earlier
-    visit brings is stale. `runtime` is what the current step's kind keeps for this visit (JSON, never shown to handlers).
+    visit brings is stale. `runtime` is what the current step's kind keeps for this visit: JSON, not for handlers.
     """
 
     id: int
