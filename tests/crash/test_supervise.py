@@ -166,6 +166,22 @@ def test_a_second_signal_stops_at_once(house: tuple[Works, Queuety]) -> None:
     assert (job_of(app, run).status, job_of(app, run).attempts) == (JobStatus.PENDING, 0)
 
 
+def test_a_child_that_is_stopped_for_longer_than_a_lease_keeps_its_step(tmp_path: Path) -> None:
+    with works_in(tmp_path, f"sqlite:///{tmp_path / 'queuety.db'}", lease_s=1.0) as (works, app):
+        run = dispatch("held")
+        process, other = works.work(), works.work()
+        sighting = works.witness.sees()
+        os.kill(sighting.pid, signal.SIGSTOP)
+        several_leases = time.monotonic() + 4.0
+        while time.monotonic() < several_leases:
+            assert app.wait(dispatch("innocent"), PATIENCE_S).status is WorkflowStatus.COMPLETED
+        os.kill(sighting.pid, signal.SIGCONT)
+        sighting.answer()
+        assert app.wait(run, PATIENCE_S).status is WorkflowStatus.COMPLETED
+        assert attempts_of(app, run) == [("step_completed", 1)]
+        assert stop(process) == stop(other) == 0
+
+
 def test_without_their_supervisor_children_keep_their_leases_and_finish(database: Database, tmp_path: Path) -> None:
     with works_in(tmp_path, database.url, lease_s=1.0) as (works, app):
         run = dispatch("held")

@@ -249,6 +249,15 @@ def test_what_does_not_end_within_its_grace_is_killed_at_nobodys_cost(stage: Sta
     assert desk.next_call("end_killed") == ("end_killed", 1, ())
 
 
+def test_a_child_that_has_not_begun_is_not_waited_for(stage: Stage, desk: FakeDesk) -> None:
+    times = replace(PATIENT, at_once_s=0.01)
+    supervisor = Supervisor("shop:app", desk, TERMS, workers=1, program=stage.program, times=times)
+    running = Running(supervisor.run)
+    stage.enters()
+    supervisor.stop()
+    assert running.code() == 0
+
+
 def test_the_end_is_bounded_while_the_database_is_away(
     stage: Stage, desk: FakeDesk, caplog: pytest.LogCaptureFixture
 ) -> None:

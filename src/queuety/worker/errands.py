@@ -26,12 +26,13 @@ PAUSE_S: Final = (0.1, 5.0)
 class Errand:
     """One thing to be done; `does` raises `StoreError` if it is to be tried again. `what` says it to people.
 
-    `gave_up` is called if it failed for good.
+    `gave_up` is called if it failed for good. One that `is_owed` is waited for at the end.
     """
 
     what: str
     does: Callable[[], None]
     gave_up: Callable[[], None] | None = None
+    is_owed: bool = False
 
 
 class Errands:
@@ -40,7 +41,6 @@ class Errands:
     def __init__(self) -> None:
         self._waiting: deque[Errand] = deque()
         self._changed = threading.Condition()
-        self._is_at_work = False
         self._is_ended = False
         self._lost_since: float | None = None
         self._pauses = Pauses(*PAUSE_S, steady_s=float("inf"))
@@ -57,18 +57,24 @@ class Errands:
             self._changed.notify_all()
 
     def end(self, *, within_s: float) -> list[Errand]:
-        """Waits at most so long until all is done, then ends; gives back what was not done."""
+        """Waits at most so long until all that is owed is done, then ends; gives back what of it was not done."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._waiting and not self._is_at_work, timeout=within_s)
+            # The first one may be at work: it stays where its thread looks for it.
+            for errand in list(self._waiting)[1:]:
+                if not errand.is_owed:
+                    self._waiting.remove(errand)
+            self._changed.wait_for(lambda: not self._owed(), timeout=within_s)
             self._is_ended = True
             self._changed.notify_all()
-            return list(self._waiting)
+            return self._owed()
+
+    def _owed(self) -> list[Errand]:
+        return [errand for errand in self._waiting if errand.is_owed]
 
     def _run(self) -> None:
         while (errand := self._next()) is not None:
             is_done = self._do(errand)
             with self._changed:
-                self._is_at_work = False
                 if is_done:
                     self._waiting.popleft()
                 else:
@@ -83,7 +89,6 @@ class Errands:
             self._changed.wait_for(lambda: self._waiting or self._is_ended)
             if self._is_ended:
                 return None
-            self._is_at_work = True
             return self._waiting[0]
 
     def _do(self, errand: Errand) -> bool:

@@ -254,9 +254,9 @@ class Supervisor:
         late = proc.late
         what = f"giving back what worker process {proc.pid} held"
         if late is not None and code == -signal.SIGKILL:
-            self._errands.add(Errand(what, lambda: self._desk.end_killed(owner, late)))
+            self._errands.add(Errand(what, lambda: self._desk.end_killed(owner, late), is_owed=True))
         else:
-            self._errands.add(Errand(what, lambda: self._desk.end_dead(owner)))
+            self._errands.add(Errand(what, lambda: self._desk.end_dead(owner), is_owed=True))
         if code != 0:
             self._count_at = 0.0
 
@@ -351,7 +351,9 @@ class Supervisor:
         _log.info("stopping %d worker processes %s", len(self._procs), how)
         for proc in self._procs:
             proc.tell(STOP_NOW if at_once else STOP)
-            proc.kill_by = self._stop_by if proc.kill_by is None else min(self._stop_by, proc.kill_by)
+            # One that has not begun has nothing to finish.
+            by = self._stop_by if proc.owner is not None else min(self._stop_by, now + self._times.at_once_s)
+            proc.kill_by = by if proc.kill_by is None else min(by, proc.kill_by)
 
     def _kill_overdue(self, now: float) -> None:
         for proc in self._procs:
