@@ -55,7 +55,7 @@ def test_a_failed_attempt_is_repeated_when_due_and_the_last_one_fails_the_run(ho
     (work,) = hand.turn(slots=1, looks_around=True).works
     assert work.job.attempt == 2
     made = hand.turn(failed(work.job, "no ink"))
-    assert [job.id for job in made.buried] == [job.id]
+    assert [outcome.job.id for outcome in made.settled] == [work.job.id]
     row = house.row("workflows", id=run)
     assert (row["status"], row["error_message"], row["error_kind"], row["failed_step"], row["failed_us"]) == (
         "failed",

@@ -41,6 +41,7 @@ from queuety.store.rows import Lease
 from queuety.store.settle import NotHeld
 from queuety.worker.outcome import Outcome
 from queuety.worker.turn import Order, Turn, has_landed, turn
+from queuety.worker.works import Defaults
 
 SECOND = 1_000_000
 BEGIN_US = 1_767_225_600_000_000
@@ -227,8 +228,7 @@ class Hand:
                 order,
                 runs=self.runs,
                 definitions=self._house.definitions,
-                handler_grace_us=3600 * SECOND,
-                timeout_s=None,
+                defaults=Defaults(timeout_s=None, handler_grace_us=3600 * SECOND),
             )
             made.append(result)
             return result

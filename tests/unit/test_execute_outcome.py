@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -137,9 +137,11 @@ def test_an_exception_is_told_with_its_type_and_text() -> None:
 
 
 def test_the_jitter_is_drawn_for_every_failure() -> None:
-    drawn = {raised(ValueError()).jitter for _ in range(20)}
+    shaky = replace(work(), jitter=0.1)
+    drawn = {outcome.raised(shaky, ValueError(), SPAN).jitter for _ in range(20)}
     assert len(drawn) > 1
-    assert all(0 <= jitter <= 1 for jitter in drawn)
+    assert all(0 <= jitter <= 0.1 for jitter in drawn)
+    assert outcome.raised(work(), ValueError(), SPAN).jitter == 0
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_a_time_limit_names_the_handler_and_the_limit() -> None:
 
 
 def test_a_result_that_the_database_refuses_becomes_a_failure_that_it_takes() -> None:
-    result = outcome.broken(Succeeded(claimed(), {}, SPAN), ValueError("too \x00 odd"))
+    result = outcome.broken(Succeeded(claimed(), {}, SPAN), ValueError("too \x00 odd"), now_us=9)
     assert result.error.message == "its result could not be stored: too \ufffd odd"
     assert result.span == SPAN
-    assert outcome.broken(Unhandled(claimed(), "?"), ValueError("x")).span == Span(0, 0, 0)
+    assert outcome.broken(Unhandled(claimed(), "?"), ValueError("x"), now_us=9).span == Span(9, 9, 0)

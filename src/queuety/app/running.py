@@ -62,8 +62,7 @@ class RunningVerbs(Core):
             owner=owner,
             queues=names,
             lease_s=self.settings.lease_seconds,
-            handler_grace_s=self.settings.handler_grace_seconds,
-            timeout_s=self.settings.timeout_seconds,
+            defaults=self.terms("default", 1).defaults,
         )
         try:
             return drain.run(time_s=limit, most=max_jobs)
@@ -94,6 +93,7 @@ class RunningVerbs(Core):
             grace_s=settings.grace_seconds if grace_seconds is None else grace_seconds,
             handler_grace_s=settings.handler_grace_seconds,
             timeout_s=settings.timeout_seconds,
+            jitter=settings.jitter,
             is_supervised=is_supervised,
             takes_suspects_only=takes_suspects_only,
         )

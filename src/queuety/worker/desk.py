@@ -22,7 +22,7 @@ from queuety.worker.maintain import Renewer, give_back_of_dead
 from queuety.worker.outcome import Outcome, Work, timed_out
 from queuety.worker.parts import AppParts
 from queuety.worker.turn import Order, turn
-from queuety.worker.works import work_of
+from queuety.worker.works import Defaults, work_of
 
 MOST_SUSPECTS: Final = 4
 LATE_MARGIN_S: Final = 1.0
@@ -143,7 +143,7 @@ class AppDesk:
                     definition = self._app.definitions.get(tx, workflow.definition_hash)
                 except (DefinitionError, NotFoundError):
                     workflow = None
-            works.append(work_of(job, workflow, definition, self._terms.timeout_s))
+            works.append(work_of(job, workflow, definition, self._terms.defaults))
         return works
 
     def _end_killed(self, tx: Tx, owner: int, late: Collection[int]) -> list[Fallen]:
@@ -175,7 +175,7 @@ class AppDesk:
     def _settle(self, tx: Tx, outcomes: Collection[Outcome]) -> None:
         lease = Lease(token=secrets.randbits(63), owner=0, until_us=0)
         order = Order(outcomes=list(outcomes), slots=0, lease=lease, queues=(), careful=True)
-        made = turn(tx, order, runs=Runs(), definitions=self._app.definitions, handler_grace_us=0, timeout_s=None)
+        made = turn(tx, order, runs=Runs(), definitions=self._app.definitions, defaults=Defaults())
         if made.carried:
             raise StoreUnavailable("a workflow whose step ran over its time limit is locked by another transaction")
 

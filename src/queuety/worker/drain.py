@@ -17,6 +17,7 @@ from queuety.worker.execute import Executor
 from queuety.worker.maintain import Renewer
 from queuety.worker.outcome import Outcome, Returned, Unhandled
 from queuety.worker.turn import Order, Turn, has_landed, turn
+from queuety.worker.works import Defaults
 
 
 class Drain:
@@ -31,8 +32,7 @@ class Drain:
         owner: int,
         queues: Sequence[str] | None,
         lease_s: float,
-        handler_grace_s: float,
-        timeout_s: float | None,
+        defaults: Defaults,
     ) -> None:
         self._door = door
         self._definitions = definitions
@@ -40,8 +40,7 @@ class Drain:
         self._owner = owner
         self._queues = queues
         self._lease_s = lease_s
-        self._handler_grace_us = round(handler_grace_s * 1_000_000)
-        self._timeout_s = timeout_s
+        self._defaults = defaults
         self._runs = Runs()
 
     def run(self, *, time_s: float | None, most: int | None) -> int:
@@ -107,8 +106,7 @@ class Drain:
                     order,
                     runs=self._runs,
                     definitions=self._definitions,
-                    handler_grace_us=self._handler_grace_us,
-                    timeout_s=self._timeout_s,
+                    defaults=self._defaults,
                 )
             ]
             return made[0]

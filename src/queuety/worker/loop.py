@@ -23,10 +23,10 @@ from queuety.store.rows import Lease
 from queuety.store.settle import NotHeld
 from queuety.worker.execute import Executor
 from queuety.worker.maintain import Recovery
-from queuety.worker.outcome import Outcome, Returned
+from queuety.worker.outcome import Outcome, Returned, broken
 from queuety.worker.turn import Order, Turn, has_landed, turn
 from queuety.worker.wake import Ear, Wakes
-from queuety.worker.works import broken
+from queuety.worker.works import Defaults
 
 _log = logging.getLogger("queuety.worker")
 
@@ -51,8 +51,14 @@ class Terms:
     grace_s: float = 30.0
     handler_grace_s: float = 3600.0
     timeout_s: float | None = 3600.0
+    jitter: float = 0.1
     is_supervised: bool = False
     takes_suspects_only: bool = False
+
+    @property
+    def defaults(self) -> Defaults:
+        """What holds for every job of this worker."""
+        return Defaults(self.timeout_s, self.jitter, round(self.handler_grace_s * 1_000_000))
 
 
 class Loop:
@@ -195,8 +201,7 @@ class Loop:
                 order,
                 runs=self._runs,
                 definitions=self._definitions,
-                handler_grace_us=round(self._terms.handler_grace_s * 1_000_000),
-                timeout_s=self._terms.timeout_s,
+                defaults=self._terms.defaults,
             )
             made.append(result)
             return result
@@ -218,7 +223,9 @@ class Loop:
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is, only this outcome is guilty
                 _log.exception("the result of job %d cannot be stored", outcome.job.id)
-                part = self._attempt(line, replace(single, outcomes=[broken(outcome, error)]))
+                part = self._attempt(
+                    line, replace(single, outcomes=[broken(outcome, error, now_us=self._door.now_us())])
+                )
             whole.stored |= part.stored
             whole.settled += part.settled
             whole.carried += part.carried

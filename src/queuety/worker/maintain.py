@@ -19,6 +19,7 @@ from queuety.store.load import Runs
 from queuety.store.rows import Lease
 from queuety.worker.outcome import Outcome
 from queuety.worker.turn import Order, turn
+from queuety.worker.works import Defaults
 
 _log = logging.getLogger("queuety.worker")
 
@@ -106,7 +107,7 @@ def settle(tx: Tx, outcomes: Collection[Outcome], definitions: Definitions, runs
     """Settles outcomes that no loop has in hand; what cannot be settled now stays leased, its lease at an end."""
     lease = Lease(token=secrets.randbits(63), owner=0, until_us=0)
     order = Order(outcomes=list(outcomes), slots=0, lease=lease, queues=(), careful=True)
-    turn(tx, order, runs=runs, definitions=definitions, handler_grace_us=0, timeout_s=None)
+    turn(tx, order, runs=runs, definitions=definitions, defaults=Defaults())
 
 
 def _stale(one: Fallen) -> ErrorInfo:

@@ -27,7 +27,7 @@ class Work:
     `ref` is the handler, None for the one in the job's row. `state` is the public state for steps and cleanup handlers
     (a plain job runs with `job.payload`); nobody may change it any more, handlers get copies. `timeout_s` is the
     effective limit, None for none; of the options only `retry_on` and `give_up_on` are read. `iteration` counts the
-    rounds of a repeat.
+    rounds of a repeat; `jitter` is the largest share by which a back-off may be lengthened.
     """
 
     job: Job
@@ -38,6 +38,7 @@ class Work:
     step_name: str | None = None
     workflow_name: str | None = None
     iteration: int | None = None
+    jitter: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def raised(work: Work, exc: BaseException, span: Span) -> Failed:
             span=span,
             is_final=not isinstance(exc, Retry) and gives_up(work.options, exc),
             retry_after_us=_retry_after_us(exc),
-            jitter=random.random(),
+            jitter=random.random() * work.jitter,
         )
     except BaseException:  # noqa: BLE001 - out of memory or stack: the attempt must be settled all the same
         error = ErrorInfo("the handler failed, and its error could not be read", "builtins:BaseException")
@@ -104,12 +105,12 @@ def timed_out(work: Work, span: Span, *, note: str = "") -> Failed:
     return raised(work, JobTimeout(f"{work.job.handler} ran longer than its time limit{limit}{note}"), span)
 
 
-def broken(outcome: Outcome, exc: Exception) -> Failed:
+def broken(outcome: Outcome, exc: Exception, *, now_us: int) -> Failed:
     """The failed attempt that an outcome becomes which the database does not take."""
-    span = outcome.span if isinstance(outcome, Succeeded | Failed) else Span(0, 0, 0)
+    span = outcome.span if isinstance(outcome, Succeeded | Failed) else Span(now_us, now_us, 0)
     error = faults.error_info(exc)
     message = faults.storable(f"its result could not be stored: {error.message}", max_bytes=faults.MESSAGE_BYTES)
-    return Failed(outcome.job, replace(error, message=message), span, jitter=random.random())
+    return Failed(outcome.job, replace(error, message=message), span)
 
 
 def _retry_after_us(exc: BaseException) -> int | None:

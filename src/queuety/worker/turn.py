@@ -22,8 +22,8 @@ from queuety.store.door import Tx
 from queuety.store.load import Held, Runs
 from queuety.store.rows import Lease
 from queuety.store.settle import Plan, write
-from queuety.worker.outcome import Outcome, Returned, Unhandled
-from queuety.worker.works import Work, broken, handler_unknown, orphaned, undecidable, work_of
+from queuety.worker.outcome import Outcome, Returned, Unhandled, Work, broken
+from queuety.worker.works import Defaults, handler_unknown, orphaned, undecidable, work_of
 
 _log = logging.getLogger("queuety.worker")
 
@@ -80,17 +80,13 @@ def turn(
     *,
     runs: Runs,
     definitions: Definitions,
-    handler_grace_us: int,
-    timeout_s: float | None,
+    defaults: Defaults,
 ) -> Turn:
-    """Does it all inside the open transaction `tx`. Raises `NotHeld` if, without `careful`, an outcome was stale.
-
-    `timeout_s` is the time limit of a handler that names none.
-    """
+    """Does it all inside the open transaction `tx`. Raises `NotHeld` if, without `careful`, an outcome was stale."""
     now_us = tx.now_us()
     result = Turn()
     outcomes = _still_held(tx, order.outcomes, result) if order.careful else order.outcomes
-    known = _put_back(tx, outcomes, result, now_us=now_us, grace_us=handler_grace_us)
+    known = _put_back(tx, outcomes, result, now_us=now_us, grace_us=defaults.handler_grace_us)
     held, events = _gather(tx, known, order, runs, result, now_us=now_us)
     effects: list[Effect] = []
     for workflow_id in sorted(events):
@@ -103,7 +99,7 @@ def turn(
     result.has_more_due = result.has_more_due or any(timer.due_us <= now_us for timer in plan.timers)
     result.stored = write(tx, plan, held)
     jobs = _claim(tx, order, plan, result, now_us=now_us)
-    _prepare(tx, jobs, result, held, runs, definitions, timeout_s)
+    _prepare(tx, jobs, result, held, runs, definitions, defaults)
     if result.wakes_others:
         tx.dialect.notify(tx.cursor, tx.tables.prefix)
     if order.was_asleep and result.works:
@@ -237,14 +233,14 @@ def _prepare(
     held: Mapping[int, Held],
     runs: Runs,
     definitions: Definitions,
-    timeout_s: float | None,
+    defaults: Defaults,
 ) -> None:
     """Finds what each claimed job needs to run: its workflow's state as it is now, its step, its options."""
     strangers = {job.workflow_id for job in jobs if job.workflow_id is not None} - result.stored.keys() - held.keys()
     around = load.read(tx, runs, strangers)
     for job in jobs:
         if job.workflow_id is None:
-            result.works.append(work_of(job, None, None, timeout_s))
+            result.works.append(work_of(job, None, None, defaults))
             continue
         found = result.stored.get(job.workflow_id) or held.get(job.workflow_id) or around.get(job.workflow_id)
         if found is None:
@@ -253,6 +249,6 @@ def _prepare(
         result.stored.setdefault(job.workflow_id, found)
         try:
             definition = definitions.get(tx, found.workflow.definition_hash)
-            result.works.append(work_of(job, found.workflow, definition, timeout_s))
+            result.works.append(work_of(job, found.workflow, definition, defaults))
         except (NotFoundError, DefinitionError, LookupError) as error:
-            result.unprepared.append(broken(Returned(job), error))
+            result.unprepared.append(broken(Returned(job), error, now_us=tx.now_us()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from queuety.model import (
     Definition,
     ErrorInfo,
@@ -12,18 +14,25 @@ from queuety.model import (
     Options,
     Role,
     Span,
-    Succeeded,
     Workflow,
 )
-from queuety.worker.outcome import Outcome, Unhandled, Work
-
-__all__ = ["Work", "broken", "handler_unknown", "orphaned", "undecidable", "work_of"]
+from queuety.worker.outcome import Unhandled, Work
 
 NO_OPTIONS = Options()
 
 
-def work_of(job: Job, workflow: Workflow | None, definition: Definition | None, timeout_s: float | None) -> Work:
-    """The work that this job is, with `timeout_s` as its time limit if nothing else names one.
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds for every job here: the time limit of a handler that names none, the share by which a back-off may be
+    lengthened, and how long a job waits for somebody who knows its handler."""
+
+    timeout_s: float | None = None
+    jitter: float = 0.0
+    handler_grace_us: int = 0
+
+
+def work_of(job: Job, workflow: Workflow | None, definition: Definition | None, defaults: Defaults) -> Work:
+    """The work that this job is.
 
     A step's handler and options stand in the definition, any other job's in its own row.
     """
@@ -41,7 +50,8 @@ def work_of(job: Job, workflow: Workflow | None, definition: Definition | None, 
         step_name=step_name,
         workflow_name=workflow.name if workflow is not None else None,
         options=options,
-        timeout_s=timeout_s if options.timeout_s is None else options.timeout_s,
+        timeout_s=defaults.timeout_s if options.timeout_s is None else options.timeout_s,
+        jitter=defaults.jitter,
     )
 
 
@@ -56,20 +66,6 @@ def handler_unknown(outcome: Unhandled, *, now_us: int, since_us: int) -> Failed
             kind=ErrorKind.HANDLER_NOT_FOUND,
         ),
         span=Span(started_us=now_us, finished_us=now_us, owner=0),
-        is_final=True,
-    )
-
-
-def broken(outcome: Outcome, error: Exception) -> Failed:
-    """The final failure of an attempt whose outcome the database would not take."""
-    span = outcome.span if isinstance(outcome, Succeeded | Failed) else Span(0, 0, 0)
-    return Failed(
-        job=outcome.job,
-        error=ErrorInfo(
-            message=f"the result of {outcome.job.handler} could not be stored: {type(error).__name__}: {error}"[:2000],
-            type_name="queuety.errors:StoreError",
-        ),
-        span=span,
         is_final=True,
     )
 
