@@ -25,7 +25,7 @@ from queuety.cli.times import span
 from queuety.demo.account import attempts, broken_promises, merges
 from queuety.demo.folder import BUNDLED, SUFFIXES, FolderError, list_documents
 from queuety.demo.process import WorkerProcess
-from queuety.demo.steps import report_workflow
+from queuety.demo.steps import SETTINGS, report_workflow
 from queuety.demo.view import View, view
 from queuety.errors import QueuetyError
 from queuety.worker.signals import STOPPING, StopSignals
@@ -113,8 +113,6 @@ class Demo:
 
     def play(self, payload: dict[str, Any]) -> int:
         """Plays it; the exit code. Raises `DemoFailed` and `Interrupted`."""
-        from queuety.demo.app import SETTINGS
-
         with Queuety(self._files.url, settings=SETTINGS) as app:
             with view() as shown:
                 run_id = app.dispatch_workflow(report_workflow(), payload)

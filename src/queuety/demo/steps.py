@@ -9,12 +9,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from queuety import Fail, current, step, workflow
+from queuety import Fail, Settings, current, step, workflow
 from queuety.define.builder import WorkflowBuilder
 from queuety.demo import text
 from queuety.demo.folder import FolderError, LeftOut, list_documents, read_document
 from queuety.demo.page import page
 
+SETTINGS: Final = Settings(lease_seconds=3.0, idle_poll_seconds=0.5, grace_seconds=5.0)
+"""Of the application: a short lease, so that nobody has to wait long until what a killed worker held is taken back."""
 KEY_WORDS: Final = 24
 SENTENCES: Final = 3
 SUMMARISING_S: Final = 6.0
