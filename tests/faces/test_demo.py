@@ -114,14 +114,14 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_markdown_is_read_without_its_marks(tmp_path: Path) -> None:
     source = (
-        "---\ntags: x\n---\n# The *Title*\n\nA **bold** [link](http://example.org/x).\n\n```python\ncode()\n```\n\n"
+        "---\ntags: x\n---\n# The *Title*\n\nA **bold\nand brave** [link](http://example.org/x).\n\n```python\ncode()\n```\n\n"
         "- one\n- two\n\n| a | b |\n|---|---|\n| c | d |\n\n2 * 3 * 4 and snake_case_name stay.\n"
     )
     (tmp_path / "a.md").write_text(source)
     document = folder.read_document(str(tmp_path), "a.md")
     assert document.title == "The Title"
     found = text.sentences(document.text)
-    assert found[0] == "A bold link."
+    assert found[0] == "A bold and brave link."
     assert {"one", "two"} <= set(found)
     assert found[-1] == "2 * 3 * 4 and snake_case_name stay."
     assert "code" not in document.text

@@ -119,7 +119,7 @@ def without_markup(text: str, suffix: str) -> str:
     return text.strip()
 
 
-_EMPHASIS: Final = (re.compile(r"(?<![\w*])\*{1,3}(?=\S)([^*\n]+?)(?<=\S)\*{1,3}(?![\w*])"), r"\1")
+_EMPHASIS: Final = (re.compile(r"(?<![\w*])\*{1,3}(?=\S)([^*\n]+(?:\n[^*\n]+)*)(?<=\S)\*{1,3}(?![\w*])"), r"\1")
 _MARKUP: Final = {
     ".md": (
         (re.compile(r"\A---\n.*?\n---\n", re.DOTALL), ""),
