@@ -119,7 +119,7 @@ def hold(tx: Tx, ids: Sequence[int], lease: Lease, *, now_us: int) -> None:
     tx.statements.change_among(
         tx.cursor,
         f"UPDATE {tx.statements.jobs} SET phase = 'leased', token = {p}, owner = {p}, wake_us = {p}, started_us = {p}, "
-        "attempts = attempts + 1, suspect = 0",
+        "attempts = attempts + 1, suspect = 0, progress = NULL",
         "id",
         ids,
         "",

@@ -23,6 +23,7 @@ class Fallen:
     job: Job
     owner: int
     was_alone: bool
+    started_us: int
 
 
 def ended(tx: Tx, *, now_us: int, limit: int) -> list[Fallen]:
@@ -38,7 +39,7 @@ def held_by(tx: Tx, owner: int) -> list[Fallen]:
 
 
 def _leased(tx: Tx, condition: str, tail: str, parameters: Sequence[Any]) -> list[Sequence[Any]]:
-    columns = (*CLAIM_COLUMNS, "token", "owner", "suspect")
+    columns = (*CLAIM_COLUMNS, "started_us", "suspect", "token", "owner")
     tx.cursor.execute(
         f"SELECT {', '.join(columns)} FROM {tx.statements.jobs} WHERE {condition} AND phase = 'leased'{tail}",
         list(parameters),
@@ -48,7 +49,7 @@ def _leased(tx: Tx, condition: str, tail: str, parameters: Sequence[Any]) -> lis
 
 def _judged(tx: Tx, rows: Iterable[Sequence[Any]]) -> list[Fallen]:
     rows = list(rows)
-    owners = sorted({row[-2] for row in rows})
+    owners = sorted({row[-1] for row in rows})
     if not owners:
         return []
     counts = dict(
@@ -63,11 +64,12 @@ def _judged(tx: Tx, rows: Iterable[Sequence[Any]]) -> list[Fallen]:
     )
     fallen = []
     for row in rows:
-        *columns, token, owner, suspect = row
+        *columns, started_us, suspect, token, owner = row
         job = claimed_from_row(columns, token)
         # The row already counts the attempt that was cut short.
         job = replace(job, attempt=job.attempt - 1)
-        fallen.append(Fallen(job, owner, was_alone=counts.get(owner, 1) == 1 and not suspect))
+        was_alone = counts.get(owner, 1) == 1 and not suspect
+        fallen.append(Fallen(job, owner, was_alone, started_us))
     return fallen
 
 

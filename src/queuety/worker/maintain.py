@@ -95,7 +95,7 @@ def _take_back(
         if one.was_alone:
             job = leases.take_over(tx, one, token, now_us=now_us, ended_by_us=ended_by_us)
             if job is not None:
-                outcomes.append(Failed(job, _stale(one), Span(now_us, now_us, one.owner)))
+                outcomes.append(Failed(job, _stale(one), Span(one.started_us, now_us, one.owner)))
     if outcomes:
         settle(tx, outcomes, definitions, runs)
     if fallen:
