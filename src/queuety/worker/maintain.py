@@ -146,6 +146,8 @@ class Renewer:
                 renew(self._door, self._owners(), lease_s=self._lease_s)
             except StoreError as error:
                 _log.warning("leases could not be renewed, trying again: %s", error)
+            except Exception:
+                _log.exception("leases could not be renewed, trying again")
 
 
 def renew(door: Door, owners: Collection[int], *, lease_s: float) -> int:
