@@ -280,7 +280,8 @@ class Door:
         fault = fault_of(error.error if isinstance(error, _AtCommit) else error, self.dialect)
         is_broken = fault is not None and fault.ends_connection and not self.dialect.is_private
         transaction = connection.get_transaction()
-        if transaction is not None and not is_broken:
+        # A closed SQLite connection keeps the file locked for as long as a cursor of it is half read.
+        if transaction is not None and (not is_broken or self._turn is not None):
             try:
                 transaction.rollback()
             except (SQLAlchemyError, self.dialect.driver_error):
