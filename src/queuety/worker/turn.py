@@ -58,7 +58,8 @@ class Turn:
     """What came of it. `carried` could not be settled now (their workflow is locked elsewhere) and go into the next.
 
     `lost` are outcomes whose job was no longer held: refused, nothing of them was written. `has_more`: there is, or may
-    be, more to claim. `next_us`: the earliest moment at which something that this turn wrote comes due.
+    be, more to claim. `next_us`: the earliest moment at which something that this turn wrote comes due. `proof`: job
+    and token of an attempt that it recorded.
     """
 
     works: list[Work] = field(default_factory=list)
@@ -72,6 +73,7 @@ class Turn:
     wakes_others: bool = False
     next_us: int | None = None
     seen: Probe | None = None
+    proof: tuple[int, int] | None = None
 
 
 def turn(
@@ -97,6 +99,7 @@ def turn(
             result.settled.append(outcome)
     plan = Plan.of(effects)
     result.has_more_due = result.has_more_due or any(timer.due_us <= now_us for timer in plan.timers)
+    result.proof = next(((entry.job.id, entry.token) for entry in plan.history if entry.job is not None), None)
     result.stored = write(tx, plan, held)
     jobs = _claim(tx, order, plan, result, now_us=now_us)
     _prepare(tx, jobs, result, held, runs, definitions, defaults)
@@ -134,10 +137,9 @@ def has_landed(tx: Tx, order: Order, made: Turn) -> bool:
     A turn is one transaction: what shows one of its writes shows all. One that neither claimed nor recorded anything
     may be repeated without harm.
     """
-    if made.works:
-        return claims.has_token(tx, order.lease.token)
-    recorded = [outcome.job for outcome in made.settled if isinstance(outcome, Succeeded | Failed)]
-    return bool(recorded) and claims.has_settled(tx, recorded[0].id, recorded[0].token)
+    if made.proof is not None and claims.has_settled(tx, *made.proof):
+        return True
+    return bool(made.works) and claims.has_token(tx, order.lease.token)
 
 
 def _still_held(tx: Tx, outcomes: Sequence[Outcome], result: Turn) -> list[Outcome]:
