@@ -68,9 +68,9 @@ class Common:
         if self.database is not None:
             other = Common(table_prefix=other.table_prefix, debug=other.debug)
         return Common(
-            self.app or other.app,
-            self.database or other.database,
-            self.table_prefix or other.table_prefix,
+            other.app if self.app is None else self.app,
+            other.database if self.database is None else self.database,
+            other.table_prefix if self.table_prefix is None else self.table_prefix,
             self.debug or other.debug,
         )
 

@@ -57,7 +57,8 @@ class Column:
 
 def show_json(value: Any) -> None:
     """One JSON document: dataclasses as objects with their fields' names, times in ISO 8601, UTC."""
-    typer.echo(escaped_json(json.dumps(plain(value), indent=2, ensure_ascii=False)))
+    takes_all = "utf" in (sys.stdout.encoding or "utf").lower()
+    typer.echo(escaped_json(json.dumps(plain(value), indent=2, ensure_ascii=not takes_all)))
 
 
 def plain(value: Any) -> Any:

@@ -41,6 +41,8 @@ def work(
         typer.Option(
             "--grace",
             metavar="SECONDS",
+            min=0,
+            max=10**9,
             help="How long running handlers may finish when it is told to stop. Else the setting, 30.",
             show_default=False,
         ),
@@ -85,8 +87,11 @@ def demo(
         Path | None,
         typer.Argument(help="Text documents to report on; else those that come with it.", show_default=False),
     ] = None,
+    output: Annotated[Path, typer.Option("--output", help="The folder that the report is written to.")] = Path(
+        "demo-report"
+    ),
 ) -> None:
     """Make a report over real documents, with a worker killed in the middle."""
     from queuety.demo.run import main
 
-    raise typer.Exit(main(folder))
+    raise typer.Exit(main(folder, output=output))
