@@ -288,22 +288,32 @@ class Probe:
 
 
 def probe(tx: Tx, queues: Sequence[str], *, paused: Collection[str] = ()) -> Probe:
-    """One statement, four reads of an index's edge."""
+    """One statement, a few reads of an index's edge.
+
+    Each queue is asked for by itself and in the index's order: asked for any row of several, PostgreSQL reads the
+    table from its start, and when nothing is ready all of it.
+    """
     statements = tx.statements
     p = statements.parameter
     open_queues = [queue for queue in dict.fromkeys(queues) if queue not in paused]
-    names = ", ".join([p] * len(open_queues)) or "NULL"
-    from_jobs = f"FROM {statements.jobs} WHERE phase = '{{}}' AND {LOOKED_FOR} AND queue IN ({names})"
+    first = (
+        f"(SELECT 1 FROM {statements.jobs} WHERE phase = '{{}}' AND {LOOKED_FOR} AND queue = {p} "
+        "ORDER BY priority_rank, due_us, id LIMIT 1)"
+    )
+    ready, suspect = (
+        f"COALESCE({', '.join([first.format(phase)] * len(open_queues))}, NULL)" if open_queues else "NULL"
+        for phase in ("ready", "suspect")
+    )
     tx.cursor.execute(
-        f"SELECT (SELECT 1 {from_jobs.format('ready')} LIMIT 1), (SELECT 1 {from_jobs.format('suspect')} LIMIT 1), "
+        f"SELECT {ready}, {suspect}, "
         f"(SELECT MIN(wake_us) FROM {statements.jobs} WHERE wake_us IS NOT NULL), "
         f"(SELECT MIN(due_us) FROM {statements.inbox}), "
         f"(SELECT COALESCE(SUM(changes), 0) FROM {tx.tables.queues.name})",
         [*open_queues, *open_queues],
     )
-    ready, suspect, wake_us, due_us, pauses = tx.cursor.fetchone()
+    has_ready, has_suspect, wake_us, due_us, pauses = tx.cursor.fetchone()
     alarms = [moment for moment in (wake_us, due_us) if moment is not None]
-    return Probe(ready is not None, suspect is not None, min(alarms, default=None), int(pauses))
+    return Probe(has_ready is not None, has_suspect is not None, min(alarms, default=None), int(pauses))
 
 
 def paused_queues(tx: Tx) -> frozenset[str]:
