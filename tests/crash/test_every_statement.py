@@ -36,6 +36,9 @@ CHAIN = definition(single("one", backoff=(0.0,)), single("two", backoff=(0.0,)))
 WITH_DELAY = definition(single("one"), pause_of(60), single("two"), name="slow")
 WITH_CLEANUP = definition(single("one"), name="tidy", on_cancel=HandlerRef("tests:clean"))
 
+NEVER = 1_000_000
+"""No transaction has so many statements."""
+
 PATIENT = Limits(patience_s=20)
 IMPATIENT = Limits(patience_s=0)
 
@@ -558,10 +561,6 @@ def made(scene: Scene, what: Kind, number: int) -> tuple[list[str], Action, Call
     return scene.break_at(number), act, verify, before
 
 
-def is_sure(error: BaseException) -> bool:
-    return isinstance(error, StoreUnavailable)
-
-
 @pytest.mark.parametrize("what", KINDS, ids=str)
 def test_what_is_broken_leaves_nothing_and_completes_when_done_again(database: Database, what: Kind) -> None:
     with scene_of(database, patient=False) as scene:
@@ -601,17 +600,21 @@ def is_repeatable(what: Kind) -> bool:
 
 
 @pytest.mark.parametrize("what", KINDS, ids=str)
-def test_what_is_broken_once_completes_by_itself(database: Database, what: Kind) -> None:
+def test_what_is_broken_once_completes_by_itself(database: Database, what: Kind, rounds: int) -> None:
     """Also where the COMMIT's outcome is unknown, whether it was lost (COMMIT) or done (COMMITTED)."""
     with scene_of(database, patient=True) as scene:
-        number = 0
-        while True:
+
+        def broken_at(number: int) -> list[str]:
             said, act, verify, _ = made(scene, what, number)
             act()
             scene.door.on_statement = None
             check(scene.seen.door)
             verify()
-            if len(said) <= number:
-                break
-            number += 1
-        assert number >= 3
+            return said
+
+        said = broken_at(NEVER)
+        assert said[-2:] == ["COMMIT", "COMMITTED"]
+        last = len(said) - 1
+        usual = sorted({0, last // 2, last - 2, last - 1, last})
+        for number in range(last + 1) if rounds > len(said) else usual:
+            broken_at(number)
