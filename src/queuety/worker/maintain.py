@@ -146,7 +146,7 @@ class Renewer:
                 renew(self._door, self._owners(), lease_s=self._lease_s)
             except StoreError as error:
                 _log.warning("leases could not be renewed, trying again: %s", error)
-            except Exception:
+            except Exception:  # noqa: BLE001 - whoever stops renewing loses what it holds
                 _log.exception("leases could not be renewed, trying again")
 
 
