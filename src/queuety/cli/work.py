@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from queuety.cli.exits import Refusal
 from queuety.cli.options import FormatOption, command
 from queuety.cli.output import Format, say, show_json
 from queuety.cli.target import Place
+
+
+LONGEST_GRACE_S: Final = 10**9
 
 
 class LogLevel(StrEnum):
@@ -41,8 +45,6 @@ def work(
         typer.Option(
             "--grace",
             metavar="SECONDS",
-            min=0,
-            max=10**9,
             help="How long running handlers may finish when it is told to stop. Else the setting, 30.",
             show_default=False,
         ),
@@ -55,6 +57,8 @@ def work(
     from queuety.worker.child import LOG_FORMAT
     from queuety.worker.supervise import supervise
 
+    if grace is not None and not 0 <= grace <= LONGEST_GRACE_S:
+        raise Refusal(f"--grace {grace:g}: a number of seconds from 0 to {LONGEST_GRACE_S:,} is needed")
     target = place.needed("work")
     with place.opened() as app:
         terms = app.terms(queue, concurrency, grace_seconds=grace)
