@@ -14,7 +14,6 @@ from queuety.cli.options import FormatOption, command
 from queuety.cli.output import Format, say, show_json
 from queuety.cli.target import Place
 
-
 LONGEST_GRACE_S: Final = 10**9
 
 
