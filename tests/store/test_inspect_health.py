@@ -124,7 +124,7 @@ def test_a_paused_queue_with_a_backlog(scene: Scene) -> None:
     scene.add_job(queue="mail")
     health = look(scene)
     assert said(health) == [("warning", "queue 'mail': 1 ready job, the oldest due just now")]
-    assert health.problems[0].do == "resume it when it should go on: app.resume('mail')"
+    assert health.problems[0].do == "resume it when it should go on: queuety resume mail"
 
 
 def test_workers_that_do_not_keep_up(scene: Scene) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from queuety import codec
 from queuety.app.core import Core, checked_timeout, read_count
 from queuety.define.names import check_name
+from queuety.define.options import read_seconds
 from queuety.errors import DefinitionError, LeaseLost
 from queuety.model import Job as ClaimedJob
 from queuety.model import Json
@@ -90,7 +91,7 @@ class RunningVerbs(Core):
             concurrency=concurrency,
             lease_s=settings.lease_seconds,
             idle_poll_s=settings.idle_poll_seconds,
-            grace_s=settings.grace_seconds if grace_seconds is None else grace_seconds,
+            grace_s=settings.grace_seconds if grace_seconds is None else read_seconds(grace_seconds, "grace_seconds"),
             handler_grace_s=settings.handler_grace_seconds,
             timeout_s=settings.timeout_seconds,
             jitter=settings.jitter,

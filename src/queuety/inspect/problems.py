@@ -77,7 +77,7 @@ def _paused(found: Health, _: float) -> Iterator[Problem]:
                 "warning",
                 f"queue {backlog.queue!r}: {_waiting(backlog)}, the oldest due {_ago(backlog.oldest_s)}",
                 "the queue is paused",
-                f"resume it when it should go on: app.resume({backlog.queue!r})",
+                f"resume it when it should go on: queuety resume {backlog.queue}",
             )
 
 
@@ -98,7 +98,7 @@ def _overdue(found: Health, lease_s: float) -> Iterator[Problem]:
             "error",
             f"{_of(found.overdue_leases, 'job')} held by a worker whose lease ended more than {lease_s:g} s ago",
             "the worker died or was cut off, and no other has taken its jobs back",
-            "start a worker, which does it by itself, or call app.recover()",
+            "start a worker, which does it by itself, or run `queuety recover`",
         )
 
 
