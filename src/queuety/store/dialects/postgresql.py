@@ -118,8 +118,8 @@ class PostgresDialect(Dialect):
 
     def listen(self, engine: Engine, prefix: str, heard: Callable[[], None], is_over: Callable[[], bool]) -> None:
         pooled = engine.raw_connection()
+        connection: Any = pooled.driver_connection  # None once detached
         pooled.detach()
-        connection: Any = pooled.driver_connection
         try:
             connection.autocommit = True
             connection.execute(f'LISTEN "{_channel(prefix)}"')
