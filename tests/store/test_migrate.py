@@ -301,3 +301,12 @@ def test_alembic_is_not_imported_when_there_is_nothing_to_do(door: Door, fresh_d
     source = Path(migrate.__file__).parents[2]
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=source)
     assert ran.stdout.strip() == "False"
+
+
+def test_asking_a_file_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    path = tmp_path / "typo.db"
+    door = Door.open(f"sqlite:///{path}")
+    with pytest.raises(SchemaError, match="queuety migrate"):
+        ensure(door, auto_migrate=False)
+    door.close()
+    assert not path.exists()

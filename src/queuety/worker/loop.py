@@ -62,7 +62,7 @@ class Terms:
 
 
 class Loop:
-    """One process's loop. `run` blocks until it is stopped; `stop` may be called from any thread (no signal handler)."""
+    """One process's loop. `run` blocks until it is stopped; `stop` may be called from any thread, no signal handler."""
 
     def __init__(
         self,

@@ -99,6 +99,10 @@ class Usual:
     def check(self) -> None:
         """Raises `StoreUnavailable` if the database must not be used from here. Asked before the first connection."""
 
+    def is_unmade(self) -> bool:
+        """True if there is no database yet and looking into it would make an empty one."""
+        return False
+
     def writer_key(self) -> str | None:
         """Names what only one transaction may write at a time; None if writers exclude each other row by row."""
         return None

@@ -119,6 +119,9 @@ class SqliteDialect(Dialect):
                 f"would be damaged; put it on a local disk, or use PostgreSQL or MySQL"
             )
 
+    def is_unmade(self) -> bool:
+        return self._path is not None and not os.path.exists(self._path) and os.path.isdir(os.path.dirname(self._path))
+
     def news_mark(self) -> Callable[[], object] | None:
         path = self._path
         if path is None:
