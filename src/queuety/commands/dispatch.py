@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from queuety.codec import encode
 from queuety.engine.decide import start
+from queuety.errors import StoreError
 from queuety.model import Definition, Effect, Json, NewJob, Workflow
 from queuety.store import load, settle
 from queuety.store.door import Tx
@@ -24,16 +25,21 @@ def start_run(
         earlier = load.id_of_key(tx, definition.name, idempotency_key)
         if earlier is not None:
             return earlier
-    _start(tx, definition, [(workflow_id, payload)], idempotency_key=idempotency_key)
-    if idempotency_key is not None:
-        # Of several that pass the first look at once, the unique key lets one in; the others read again.
-        winner = load.id_of_key(tx, definition.name, idempotency_key)
-        return workflow_id if winner is None else winner
-    return workflow_id
+    is_new = _start(tx, definition, [(workflow_id, payload)], idempotency_key=idempotency_key)
+    if is_new or idempotency_key is None:
+        return workflow_id
+    # Of several that pass the first look at once, the unique key lets one in; the others read again, past what their
+    # transaction has seen so far: a caller's own may go on seeing the database without the winner.
+    winner = load.id_of_key(tx, definition.name, idempotency_key, is_latest=True)
+    if winner is None:
+        raise StoreError(f"the idempotency key {idempotency_key!r} is taken, and the run that it names cannot be read")
+    return winner
 
 
 def start_runs(tx: Tx, definition: Definition, payloads: Sequence[Mapping[str, Json]]) -> list[int]:
     """Starts a run per payload, in few statements; their ids in order."""
+    if not payloads:
+        return []
     ids = tx.reserve(len(payloads))
     _start(tx, definition, list(zip(ids, payloads, strict=True)), idempotency_key=None)
     return ids
@@ -45,7 +51,8 @@ def _start(
     runs: Sequence[tuple[int, Mapping[str, Json]]],
     *,
     idempotency_key: str | None,
-) -> None:
+) -> bool:
+    """Starts them; False, and nothing is written, if the key is taken."""
     now_us = tx.now_us()
     rows: list[tuple[Workflow, str]] = []
     effects: list[Effect] = []
@@ -55,13 +62,14 @@ def _start(
         effects.extend(decision.effects)
     if idempotency_key is not None:
         if not settle.add_keyed_workflow(tx, *rows[0]):
-            return
+            return False
     else:
         settle.add_workflows(tx, rows)
     plan = settle.Plan.of(effects)
     settle.write(tx, plan, {})
     settle.add_jobs(tx, plan.added, now_us=now_us)
     tx.dialect.notify(tx.cursor, tx.tables.prefix)
+    return True
 
 
 def add_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[int]:

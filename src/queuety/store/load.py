@@ -142,12 +142,15 @@ def _deltas(tx: Tx, between: Mapping[int, tuple[int, int]]) -> dict[int, list[tu
     return found
 
 
-def id_of_key(tx: Tx, name: str, idempotency_key: str) -> int | None:
-    """The id of the run of this name that was dispatched with this key, or None."""
+def id_of_key(tx: Tx, name: str, idempotency_key: str, *, is_latest: bool = False) -> int | None:
+    """The id of the run of this name that was dispatched with this key, or None.
+
+    `is_latest`: as it was committed last, its row locked; else as this transaction sees it.
+    """
     p = tx.statements.parameter
     tx.cursor.execute(
         f"SELECT id FROM {tx.statements.workflows} WHERE name = {p} AND idempotency_key = {p} "
-        "AND idempotency_key IS NOT NULL",
+        f"AND idempotency_key IS NOT NULL{tx.statements.bulk.for_update_waiting if is_latest else ''}",
         [name, idempotency_key],
     )
     row = tx.cursor.fetchone()
