@@ -45,6 +45,7 @@ class Wakes:
         self._idle_poll_s = idle_poll_s
         self._mark = mark
         self._seen = mark() if mark else None
+        self._echoes: list[float] = []
         self._bell = threading.Event()
         self._is_foreign = False
         self._poll_s = min(FIRST_POLL_S, idle_poll_s)
@@ -99,12 +100,17 @@ class Wakes:
         assert self._mark is not None
         end = time.monotonic() + timeout_s
         while True:
-            mark = self._mark()
+            mark, now = self._mark(), time.monotonic()
             if mark != self._seen:
                 self._seen = mark
+                self._echoes = [now + pause_s for pause_s in ECHOES_S]
                 self._is_foreign = True
                 return True
-            left = end - time.monotonic()
+            if self._echoes and self._echoes[0] <= now:
+                del self._echoes[0]
+                self._is_foreign = True
+                return True
+            left = end - now
             if left <= 0:
                 return False
             if self._bell.wait(min(left, WATCH_S)):
