@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from queuety import Queuety
+from queuety.testing import ManualClock
 from tests.support.flowing import notes
 from tests.support.invariants import check
 
@@ -22,4 +23,12 @@ def sound_database(request: pytest.FixtureRequest) -> Iterator[None]:
     made: Queuety | None = request.getfixturevalue("app") if "app" in request.fixturenames else None
     yield
     if made is not None:
+        check(made.door)
+
+
+@pytest.fixture
+def memory(memory_url: str, clock: ManualClock) -> Iterator[Queuety]:
+    """An application in memory, for what ends before any database is asked."""
+    with Queuety(memory_url, clock=clock) as made:
+        yield made
         check(made.door)
