@@ -33,6 +33,11 @@ from queuety.store.statements import WORKFLOW_COLUMNS
 SMALL_STATE = 1024
 """Up to this many characters the snapshot is written at every boundary: the row is rewritten anyway."""
 
+LARGE_STATE = 1_000_000
+"""Above this many characters a new run's state is not sent beside its payload: MySQL's packet may not hold both."""
+
+STATE_AT = WORKFLOW_COLUMNS.index("state")
+
 
 class NotHeld(Exception):
     """A job that was to be settled is no longer held by the token that it was claimed with."""
@@ -207,7 +212,9 @@ def _needs_snapshot(state_bytes: int, delta_bytes: int) -> bool:
 
 def add_workflows(tx: Tx, runs: Sequence[tuple[Workflow, str]]) -> None:
     """Adds the rows of new runs, each with the text of its payload."""
-    tx.statements.add_workflows(tx.cursor, [_new_row(workflow, payload) for workflow, payload in runs])
+    rows = [_new_row(workflow, payload) for workflow, payload in runs]
+    tx.statements.add_workflows(tx.cursor, [row for row, _ in rows])
+    _copy_payloads(tx, [row[0] for row, is_copied in rows if is_copied])
 
 
 def add_keyed_workflow(tx: Tx, workflow: Workflow, payload: str) -> bool:
@@ -215,15 +222,26 @@ def add_keyed_workflow(tx: Tx, workflow: Workflow, payload: str) -> bool:
     columns = (*WORKFLOW_COLUMNS, "payload")
     statements = tx.statements
     values = ", ".join([statements.parameter] * len(columns))
+    row, is_copied = _new_row(workflow, payload)
     tx.cursor.execute(
         f"INSERT INTO {statements.workflows} ({', '.join(columns)}) VALUES ({values}){statements.bulk.or_leave('id')}",
-        _new_row(workflow, payload),
+        row,
     )
     # The count of rows does not tell on MySQL: one that is left as it is counts as found.
     tx.cursor.execute(f"SELECT 1 FROM {statements.workflows} WHERE id = {statements.parameter}", [workflow.id])
-    return tx.cursor.fetchone() is not None
+    is_new = tx.cursor.fetchone() is not None
+    _copy_payloads(tx, [workflow.id] if is_new and is_copied else [])
+    return is_new
 
 
-def _new_row(workflow: Workflow, payload: str) -> tuple[Any, ...]:
+def _new_row(workflow: Workflow, payload: str) -> tuple[tuple[Any, ...], bool]:
+    """The row, and whether its state is left out for the database to copy it from the payload."""
     state = payload if workflow.version == 0 else encode(workflow.state)
-    return (*workflow_row(workflow, state), payload)
+    is_copied = len(state) > LARGE_STATE and state == payload
+    row = (*workflow_row(workflow, state), payload)
+    return ((*row[:STATE_AT], "", *row[STATE_AT + 1 :]) if is_copied else row), is_copied
+
+
+def _copy_payloads(tx: Tx, ids: Sequence[int]) -> None:
+    if ids:
+        tx.statements.change_among(tx.cursor, f"UPDATE {tx.statements.workflows} SET state = payload", "id", ids)
