@@ -111,9 +111,6 @@ class Parcel(Job):
     def handle(self) -> Any:
         return self
 
-    def failed(self, exc: Exception) -> Any:
-        return self, exc
-
 
 @dataclass(frozen=True, slots=True)
 class Simple(Job):
@@ -232,12 +229,7 @@ def test_a_job_instance_and_its_class_with_the_same_fields_are_the_same_request(
         job_request(registry, Parcel("x", labels=[{1}]))  # type: ignore[list-item]
 
 
-def test_the_failed_hook_gets_an_instance_and_the_exception() -> None:
-    error = RuntimeError("x")
-    failed = plan(Parcel).failed
-    assert failed is not None
-    assert failed({"to": "x"}, error) == (Parcel("x"), error)
-    assert plan(Simple).failed is None
+def test_a_job_class_may_be_async() -> None:
     assert asyncio.run(plan(Simple).call({"to": "x"})) == Simple("x")
 
 

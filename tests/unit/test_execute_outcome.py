@@ -130,7 +130,7 @@ def test_an_exception_is_told_with_its_type_and_text() -> None:
         result = raised(exc)
     assert result.job == claimed()
     assert result.span == SPAN
-    assert (result.error.message, result.error.type_name) == ("'user'", "builtins:KeyError")
+    assert (result.error.message, result.error.type_name) == ("KeyError: 'user'", "builtins:KeyError")
     assert "test_an_exception_is_told" in str(result.error.traceback)
     assert not result.is_final
     assert result.retry_after_us is None

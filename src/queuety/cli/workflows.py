@@ -76,7 +76,7 @@ def dispatch(
     if form is Format.JSON:
         show_json({"id": workflow_id})
     else:
-        say(f"workflow {workflow_id} was started")
+        say(f"workflow {workflow_id} was started" if key is None else f"workflow {workflow_id} has the key {key}")
 
 
 def status(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:

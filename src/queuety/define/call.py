@@ -27,13 +27,12 @@ class Plan:
 
     `call` takes the state or the payload, which it may keep: hand it a copy of its own. It runs the user's code and
     raises whatever that raises, `PayloadError` if the value does not fit a typed parameter. With `is_async` it returns
-    a coroutine. `failed` is the hook of a `Job` class that has one: payload and exception; it may return a coroutine.
+    a coroutine.
     """
 
     handler: Handler
     call: Call
     is_async: bool
-    failed: Callable[[dict[str, Json], Exception], Any] | None = None
 
     def output(self, result: Any, *, max_bytes: int | None = None) -> dict[str, Json]:
         """What is stored of a handler's result: the mapping that a step returned, checked; nothing of a job's.
@@ -60,13 +59,7 @@ def prepare(handler: Handler, config: Mapping[str, Json] | None = None) -> Plan:
     if not handler.is_class:
         return Plan(handler, _job_call(handler, config), handler.is_async)
     make = instance_maker(handler)
-    failed = None
-    if handler.target.failed is not Job.failed:
-
-        def failed(payload: dict[str, Json], error: Exception) -> Any:
-            return make(payload).failed(error)
-
-    return Plan(handler, lambda payload: make(payload).handle(), handler.is_async, failed)
+    return Plan(handler, lambda payload: make(payload).handle(), handler.is_async)
 
 
 def check_payload(handler: Handler, payload: Mapping[str, Json], config: Mapping[str, Json] | None = None) -> None:

@@ -79,9 +79,6 @@ class Job(ABC):
     def handle(self) -> Any:
         """Do the job. What it returns is ignored; it may be a coroutine function."""
 
-    def failed(self, exc: Exception) -> Any:  # noqa: B027 - a hook: most jobs need none
-        """Called once when the job is given up for good; errors in it are ignored."""
-
 
 CONTROLS: Final[Mapping[str, str]] = {"tries": "max_attempts", "timeout": "timeout", "backoff": "backoff"}
 """The attributes of a `Job` that are options, and which ones."""

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any, Final, TypedDict
 
 from queuety.define.names import check_name, qualified_name
-from queuety.errors import DefinitionError, Fail
+from queuety.errors import DefinitionError, Fail, JobTimeout
 from queuety.model import Json, Options, Priority
 
 BACKOFFS: Final = ("exponential", "linear", "fixed")
@@ -89,6 +89,8 @@ def options_to_json(options: Options) -> dict[str, Json]:
 def gives_up(options: Options, error: BaseException) -> bool:
     """True if no further attempt may follow this error: `Fail`, `give_up_on`, or `retry_on` without it.
 
+    A time limit that was reached ends a job only where `give_up_on` names `JobTimeout`.
+
     Classes are compared by name along the error's bases, so nothing is imported to decide it.
     """
     if isinstance(error, Fail):
@@ -98,7 +100,9 @@ def gives_up(options: Options, error: BaseException) -> bool:
     names = {qualified_name(base) for base in type(error).__mro__}
     if options.give_up_on is not None and not names.isdisjoint(options.give_up_on):
         return True
-    return options.retry_on is not None and names.isdisjoint(options.retry_on)
+    if options.retry_on is None or isinstance(error, JobTimeout):  # a time limit is not the handler's own error
+        return False
+    return names.isdisjoint(options.retry_on)
 
 
 def plain_number(value: float) -> int | float:

@@ -59,6 +59,8 @@ def message_of(exc: BaseException) -> str:
     if isinstance(exc, SystemExit):
         return storable(f"the handler called sys.exit({_text(exc.code, repr)})", max_bytes=MESSAGE_BYTES)
     text = _text(exc, str)
+    if isinstance(exc, KeyError) and text.strip():
+        text = f"KeyError: {text}"  # its text is the key alone
     if text.strip():
         return storable(text, max_bytes=MESSAGE_BYTES)
     return storable(type_name(type(exc)).rpartition(":")[2], max_bytes=MESSAGE_BYTES)

@@ -83,7 +83,7 @@ class Supervisor:
             self._selector.register(self._bell_read, selectors.EVENT_READ)
             self._errands.start()
             self._errands.add(Errand("reaching the database", lambda: self._desk.open(lambda: self._owners)))
-            _log.info("supervisor %d starts %d worker processes", os.getpid(), len(self._seats))
+            _log.info("supervisor %d starts its worker processes: %d", os.getpid(), len(self._seats))
             try:
                 while not self._is_done():
                     self._round(signals)
@@ -348,7 +348,7 @@ class Supervisor:
         given_s = self._times.at_once_s if at_once else self._terms.grace_s + self._times.margin_s
         self._stop_by = now + given_s if self._stop_by is None else min(self._stop_by, now + given_s)
         how = "at once" if at_once else f"within {self._terms.grace_s:g} s"
-        _log.info("stopping %d worker processes %s", len(self._procs), how)
+        _log.info("stopping the worker processes (%d) %s", len(self._procs), how)
         for proc in self._procs:
             proc.tell(STOP_NOW if at_once else STOP)
             # One that has not begun has nothing to finish.

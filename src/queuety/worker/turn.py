@@ -101,6 +101,7 @@ def turn(
     result.has_more_due = result.has_more_due or any(timer.due_us <= now_us for timer in plan.timers)
     result.proof = next(((entry.job.id, entry.token) for entry in plan.history if entry.job is not None), None)
     result.stored = write(tx, plan, held)
+    _refuse_late(tx, plan, result)
     jobs = _claim(tx, order, plan, result, now_us=now_us)
     _prepare(tx, jobs, result, held, runs, definitions, defaults)
     if result.wakes_others:
@@ -115,6 +116,19 @@ def turn(
     moments += [result.seen.next_us] if result.seen and result.seen.next_us is not None else []
     result.next_us = min(moments, default=None)
     return result
+
+
+def _refuse_late(tx: Tx, plan: Plan, result: Turn) -> None:
+    """Counts as lost the results that led to nothing: their run has ended, or moved on to another visit.
+
+    A row of theirs that is still held goes, or it would be recovered again and again.
+    """
+    ended = {end.job.id for end in (*plan.finished, *plan.buried, *plan.retried)}
+    late = [one for one in result.settled if isinstance(one, Succeeded | Failed) and one.job.id not in ended]
+    if late:
+        result.lost += late
+        result.settled = [one for one in result.settled if one not in late]
+        tx.statements.delete_held_jobs(tx.cursor, [(one.job.id, one.job.token) for one in late])
 
 
 def _decided(
