@@ -123,7 +123,8 @@ def _refuse_late(tx: Tx, plan: Plan, result: Turn) -> None:
 
     A row of theirs that is still held goes, or it would be recovered again and again.
     """
-    ended = {end.job.id for end in (*plan.finished, *plan.buried, *plan.retried)}
+    ended = {done.job.id for done in plan.finished} | {end.job.id for end in plan.buried}
+    ended |= {again.job.id for again in plan.retried}
     late = [one for one in result.settled if isinstance(one, Succeeded | Failed) and one.job.id not in ended]
     if late:
         result.lost += late
