@@ -203,7 +203,6 @@ def test_jobs_are_listed_newest_first_by_queue_and_status(app: Queuety) -> None:
         (whole, {}, {"queue": "  "}, errors.DefinitionError),
         (whole, {}, {"queue": "a" * 256}, errors.DefinitionError),
     ],
-    ids=repr,
 )
 def test_what_is_no_job_is_refused_and_nothing_is_written(
     memory: Queuety, handler: Any, payload: Any, options: dict[str, Any], kind: type[Exception]

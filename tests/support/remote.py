@@ -16,10 +16,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from queuety import step
 from tests.support.flowing import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
 READY = "works"
+
+
+@step
+def counted(state: dict[str, Any]) -> dict[str, Any]:
+    """A step of a module that is quickly imported."""
+    return {"count": state.get("count", 0) + 1}
 
 
 class Remote:
