@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from queuety.commands.definitions import Definitions
-from queuety.errors import LeaseLost
+from queuety.errors import LeaseLost, StoreUnavailable
 from queuety.store import claims
 from queuety.store.door import Door, Tx
 from queuety.store.load import Runs
@@ -15,9 +17,11 @@ from queuety.store.rows import Lease
 from queuety.store.settle import NotHeld
 from queuety.worker.execute import Executor
 from queuety.worker.maintain import Renewer
-from queuety.worker.outcome import Outcome, Returned, Unhandled
+from queuety.worker.outcome import Outcome, Returned, Unhandled, broken
 from queuety.worker.turn import Order, Turn, has_landed, turn
 from queuety.worker.works import Defaults
+
+_log = logging.getLogger("queuety.worker")
 
 
 class Drain:
@@ -94,7 +98,29 @@ class Drain:
         try:
             return self._attempt(order)
         except NotHeld:
-            return self._attempt(Order(outcomes, slots, lease, self._queues, paused, True, careful=True))
+            return self._attempt(replace(order, careful=True, alone=False))
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            if not outcomes:
+                raise
+            _log.warning("a turn of %d results failed (%s); settling them one by one", len(outcomes), error)
+            return self._one_by_one(order)
+
+    def _one_by_one(self, order: Order) -> Turn:
+        """Settles each outcome in a transaction of its own; one that cannot be written becomes a failure that can."""
+        whole = Turn(has_more=True)
+        for outcome in order.outcomes:
+            single = replace(order, outcomes=[outcome], slots=0, looks_around=False, alone=False, careful=True)
+            try:
+                part = self._attempt(single)
+            except StoreUnavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, only this outcome is guilty
+                _log.exception("the result of job %d cannot be stored", outcome.job.id)
+                part = self._attempt(replace(single, outcomes=[broken(outcome, error, now_us=self._door.now_us())]))
+            whole.carried += part.carried
+        return whole
 
     def _attempt(self, order: Order) -> Turn:
         made: list[Turn] = []
