@@ -357,3 +357,26 @@ def test_signals_stop_it_in_the_main_thread_and_are_put_back() -> None:
         assert process.stdout.readline() == "stop True\n"
         assert process.stdout.readline() == "as before True\n"
     assert process.returncode == 0
+
+
+FORKED = """
+import multiprocessing, signal, sys
+from queuety.worker.signals import StopSignals
+
+with StopSignals() as signals:
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=signal.pause) for _ in range(20)]
+    for process in processes:
+        process.start()
+        process.terminate()
+    for process in processes:
+        process.join(30)
+    print({process.exitcode for process in processes}, signals.take())
+    signal.raise_signal(signal.SIGTERM)
+    print(signals.take())
+"""
+
+
+def test_a_signal_to_a_forked_child_ends_it_and_not_the_worker() -> None:
+    said = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout.split() == ["{-15}", "0", "1"], said.stderr

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -19,6 +20,7 @@ class StopSignals:
 
     Only the main thread can have it so; elsewhere no signal is touched and none arrives. `fd` is readable when one has.
     An ignored signal gets a handler that does nothing: what a process truly ignores, the programs it starts ignore too.
+    A forked child counts nothing: a stopping signal does there what it did before.
     """
 
     def __init__(self, counted: Iterable[signal.Signals] = STOPPING, *, ignored: Iterable[signal.Signals] = ()) -> None:
@@ -31,6 +33,7 @@ class StopSignals:
     def open(self) -> None:
         """Begins to count."""
         self.fd, self._write = os.pipe()
+        _open.add(self)
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
         if threading.current_thread() is threading.main_thread():
@@ -41,13 +44,15 @@ class StopSignals:
 
     def close(self) -> None:
         """Has all as it was."""
+        _open.discard(self)
         for one, handler in self._before.items():
             # None: it was installed by C code, and cannot be put back from here.
             if handler is not None:
                 signal.signal(one, handler)
         self._before.clear()
         write, self._write = self._write, -1
-        os.close(write)
+        if write >= 0:
+            os.close(write)
         os.close(self.fd)
 
     def __enter__(self) -> Self:
@@ -64,6 +69,16 @@ class StopSignals:
         except BlockingIOError:
             return 0
 
+    def let_go(self) -> None:
+        """In a forked child: the pipe leads to the parent, which must not take the child's signals for its own.
+
+        Otherwise `terminate()` of a `multiprocessing` process, a pool's end too, stopped the worker instead of it.
+        """
+        self._write = -1
+        for one in self._counted:
+            if (handler := self._before.get(one)) is not None:
+                signal.signal(one, handler)
+
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         if self._write < 0:
             return
@@ -71,6 +86,29 @@ class StopSignals:
             os.write(self._write, b"!")
         except BlockingIOError:
             return  # full of signals already
+
+
+_open: Final[weakref.WeakSet[StopSignals]] = weakref.WeakSet()
+_masks: Final = threading.local()
+
+
+def _before_fork() -> None:
+    # One that arrives in the child before it can be let go would be counted by nobody.
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING if _open else ())
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _after_fork_in_child() -> None:
+    for signals in list(_open):
+        signals.let_go()
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
