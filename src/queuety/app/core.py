@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.orm import Session
 
 from queuety.app.settings import Settings
 from queuety.commands.definitions import Definitions
@@ -23,6 +22,8 @@ from queuety.store.dialects import Limits
 from queuety.store.door import Door, Tx
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from queuety.worker.wake import Wakes
 
 T = TypeVar("T")

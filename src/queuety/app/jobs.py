@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
-
-from sqlalchemy import Connection
-from sqlalchemy.orm import Session
+from typing import TYPE_CHECKING, Any
 
 from queuety.app.core import Core
 from queuety.commands.dispatch import add_jobs
@@ -17,6 +14,10 @@ from queuety.inspect.states import JobState
 from queuety.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, JobStatus, NewJob, Options, Priority, Role
 from queuety.store import claims
 from queuety.store.door import Tx
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
 
 
 class JobVerbs(Core):

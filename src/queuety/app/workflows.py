@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-from sqlalchemy import Connection
-from sqlalchemy.orm import Session
+from typing import TYPE_CHECKING, Any
 
 from queuety.app.core import Core, checked_timeout
 from queuety.commands.dispatch import start_run, start_runs
@@ -22,6 +19,11 @@ from queuety.inspect.timeline import TimelineEvent
 from queuety.model import Cancel, Definition, Json, Pause, Resume, RetryRun, WorkflowStatus
 from queuety.store import load
 from queuety.store.door import Tx
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
+
 
 WAIT_PAUSE_S = (0.01, 0.5)
 """How long `wait` pauses between two looks, first and at most."""

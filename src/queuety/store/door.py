@@ -8,15 +8,15 @@ back and passes.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
 
 from queuety.errors import DefinitionError, QueuetyError, StoreError
 from queuety.store.clock import Clock, DatabaseClock
@@ -29,6 +29,9 @@ from queuety.store.statements import Statements
 from queuety.store.translate import fault_of, translated
 from queuety.store.turns import Turn, turn_for
 from queuety.store.tx import Line, Tx, inherited
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 __all__ = ["Door", "Limits", "Line", "Tx", "Unit"]
 
@@ -154,7 +157,7 @@ class Door:
 
         Raises `DefinitionError` if it leads to another kind of database, `StoreError` for a driver's error.
         """
-        theirs = connection.connection() if isinstance(connection, Session) else connection
+        theirs = connection if isinstance(connection, Connection) else _connection_of(connection)
         if not isinstance(theirs, Connection):
             raise DefinitionError(
                 f"connection={type(connection).__name__}: an SQLAlchemy Connection or Session is needed "
@@ -362,6 +365,12 @@ class Door:
         self.ids = Ids(self)
         self._closing = threading.Event()
         self._pid = os.getpid()
+
+
+def _connection_of(session: Session) -> Any:
+    """What a `Session` works on; anything else as it is. Whoever has a session has imported the ORM already: 50 ms."""
+    orm = sys.modules.get("sqlalchemy.orm")
+    return session.connection() if orm is not None and isinstance(session, orm.Session) else session
 
 
 class _AtCommit(Exception):
