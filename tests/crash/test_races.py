@@ -243,7 +243,7 @@ def test_a_timer_against_cancel_and_another_worker(arena: Arena, rounds: int) ->
         run = arena.house.dispatch(definition(pause_of(5), single()))
         arena.house.clock.advance(6)
         hands = ours.hand(), others.hand()
-        acts = [lambda hand=hand: hand.turn(slots=1, looks_around=True) for hand in hands]  # type: ignore[misc]
+        acts = [lambda hand=hand: hand.turn(slots=1, looks_around=True) for hand in hands]
         results = arena.clash(*acts, steering(theirs, run, Cancel() if number % 2 else Pause()))
         assert unexpected(results) == []
         check(arena.house.door)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from queuety.model import NewJob, Priority
+from queuety.model import Job, NewJob, Priority
 from queuety.store import claims, queues
 from queuety.store.dialects import Limits
 from queuety.worker.outcome import Returned, Unhandled
@@ -300,7 +300,7 @@ def test_no_job_is_claimed_twice_by_many_claimers_at_once(database: Database, cl
         def work(number: int) -> None:
             hand = house.hand(*("ab" if number % 2 else "ba"))
             gate.wait()
-            held: list[claims.Job] = []
+            held: list[Job] = []
             for _ in range(10_000):
                 made = hand.turn(*(succeeded(job) for job in held), slots=1 + number % 7)
                 held = [work.job for work in made.works]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from queuety.model import Priority
+from queuety.model import Job, Priority
 from queuety.store import claims, leases
 from queuety.store.rows import Lease
 from queuety.worker.maintain import give_back_of_dead, recover, renew
@@ -57,7 +57,7 @@ def test_a_heartbeat_extends_only_its_own_attempt(house: House) -> None:
     hand = house.hand(lease_s=30)
     first, second = hand.claim()
 
-    def beat(job: claims.Job, progress: str | None = None) -> bool:
+    def beat(job: Job, progress: str | None = None) -> bool:
         return house.door.write(lambda tx: claims.beat(tx, job, until_us=tx.now_us() + 50 * SECOND, progress=progress))
 
     assert beat(first, '{"page":3}')

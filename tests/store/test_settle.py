@@ -151,8 +151,8 @@ def test_the_late_result_of_an_attempt_that_the_same_process_claimed_again_is_re
         jobs[work.job.workflow_id or work.job.id] = work.job
     assert jobs.keys() == first.keys()
     assert all(jobs[key].id == first[key].id for key in (run, plain))
-    late = [succeeded(first[run], {"who": "late"}), succeeded(first[plain])]
-    fresh = [succeeded(jobs[other], {"o": 1}), failed(jobs[run]), failed(jobs[plain])]
+    late: list[Outcome] = [succeeded(first[run], {"who": "late"}), succeeded(first[plain])]
+    fresh: list[Outcome] = [succeeded(jobs[other], {"o": 1}), failed(jobs[run]), failed(jobs[plain])]
     made = hand.turn(late[0], fresh[0], fresh[1], late[1], fresh[2])
     assert {outcome.job.token for outcome in made.lost} == {first[run].token, first[plain].token}
     assert [outcome for outcome in made.settled if outcome.job.token == first[run].token] == []
