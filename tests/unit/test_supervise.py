@@ -15,9 +15,9 @@ from threading import Event
 import pytest
 
 from queuety.worker.desk import Hands
-from queuety.worker.loop import Terms
 from queuety.worker.seats import HOPELESS_STARTS, Times
 from queuety.worker.supervise import Supervisor
+from queuety.worker.terms import Terms
 from tests.support.children import PATIENCE_S, Actor, FakeDesk, Running, Stage, stage_in
 
 TERMS = Terms(queues=("default",), concurrency=7, lease_s=300.0, grace_s=30.0)

@@ -17,8 +17,8 @@ import pytest
 
 from queuety.errors import StoreUnavailable
 from queuety.worker.alone import Alone
-from queuety.worker.loop import Terms
 from queuety.worker.messages import Lines, Order, Status
+from queuety.worker.terms import Terms
 from tests.support.children import PATIENCE_S
 
 TERMS = Terms(queues=("critical", "default"), concurrency=3, lease_s=0.3, grace_s=30.0, is_supervised=True)

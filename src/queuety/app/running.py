@@ -18,9 +18,10 @@ from queuety.store.door import Tx
 from queuety.worker.alone import Alone
 from queuety.worker.drain import Drain
 from queuety.worker.execute import Executor
-from queuety.worker.loop import Loop, Terms
+from queuety.worker.loop import Loop
 from queuety.worker.maintain import recover
 from queuety.worker.outcome import Outcome
+from queuety.worker.terms import Terms
 from queuety.worker.wake import Wakes
 
 

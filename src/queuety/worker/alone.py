@@ -13,11 +13,12 @@ from typing import Final
 
 from queuety.errors import StoreUnavailable
 from queuety.model import Job
-from queuety.worker.loop import Loop, Terms
+from queuety.worker.loop import Loop
 from queuety.worker.maintain import Renewer
 from queuety.worker.parts import AppParts
 from queuety.worker.pauses import Pauses
 from queuety.worker.signals import SignalThread, StopSignals
+from queuety.worker.terms import Terms
 
 _log = logging.getLogger("queuety.worker")
 

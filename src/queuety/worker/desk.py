@@ -17,10 +17,10 @@ from queuety.store.door import Tx
 from queuety.store.leases import Fallen
 from queuety.store.load import Runs
 from queuety.store.rows import Lease
-from queuety.worker.loop import Terms
 from queuety.worker.maintain import Renewer, give_back_of_dead
 from queuety.worker.outcome import Outcome, Work, timed_out
 from queuety.worker.parts import AppParts
+from queuety.worker.terms import Terms
 from queuety.worker.turn import Order, turn
 from queuety.worker.works import Defaults, work_of
 

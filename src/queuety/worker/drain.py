@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from queuety.commands.definitions import Definitions
-from queuety.errors import LeaseLost, StoreUnavailable
+from queuety.errors import LeaseLost
 from queuety.store import claims
-from queuety.store.door import Door, Tx
-from queuety.store.load import Runs
+from queuety.store.door import Door
 from queuety.store.rows import Lease
-from queuety.store.settle import NotHeld
 from queuety.worker.execute import Executor
 from queuety.worker.maintain import Renewer
-from queuety.worker.outcome import Outcome, Returned, Unhandled, broken
-from queuety.worker.turn import Order, Turn, has_landed, turn
+from queuety.worker.outcome import Outcome, Returned, Unhandled
+from queuety.worker.turn import Order, Turn
+from queuety.worker.turns import Turns
 from queuety.worker.works import Defaults
-
-_log = logging.getLogger("queuety.worker")
 
 
 class Drain:
@@ -39,13 +34,11 @@ class Drain:
         defaults: Defaults,
     ) -> None:
         self._door = door
-        self._definitions = definitions
         self._executor = executor
         self._owner = owner
         self._queues = queues
         self._lease_s = lease_s
-        self._defaults = defaults
-        self._runs = Runs()
+        self._turns = Turns(door, definitions, defaults)
 
     def run(self, *, time_s: float | None, most: int | None) -> int:
         """Runs handlers until nothing is due, `most` have run, or `time_s` has passed; says how many ran.
@@ -95,52 +88,4 @@ class Drain:
             looks_around=True,
             alone=alone and slots > 0,
         )
-        try:
-            return self._attempt(order)
-        except NotHeld:
-            return self._attempt(replace(order, careful=True, alone=False))
-        except StoreUnavailable:
-            raise
-        except Exception as error:
-            if not outcomes:
-                raise
-            _log.warning("a turn of %d results failed (%s); settling them one by one", len(outcomes), error)
-            return self._one_by_one(order)
-
-    def _one_by_one(self, order: Order) -> Turn:
-        """Settles each outcome in a transaction of its own; one that cannot be written becomes a failure that can."""
-        whole = Turn(has_more=True)
-        for outcome in order.outcomes:
-            single = replace(order, outcomes=[outcome], slots=0, looks_around=False, alone=False, careful=True)
-            try:
-                part = self._attempt(single)
-            except StoreUnavailable:
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, only this outcome is guilty
-                _log.exception("the result of job %d cannot be stored", outcome.job.id)
-                part = self._attempt(replace(single, outcomes=[broken(outcome, error, now_us=self._door.now_us())]))
-            whole.carried += part.carried
-        return whole
-
-    def _attempt(self, order: Order) -> Turn:
-        made: list[Turn] = []
-
-        def unit(tx: Tx) -> Turn:
-            made[:] = [
-                turn(
-                    tx,
-                    order,
-                    runs=self._runs,
-                    definitions=self._definitions,
-                    defaults=self._defaults,
-                )
-            ]
-            return made[0]
-
-        def landed(tx: Tx) -> Turn | None:
-            return made[0] if made and has_landed(tx, order, made[0]) else None
-
-        result = self._door.write(unit, landed=landed)
-        for held in result.stored.values():
-            self._runs.keep(held)
-        return result
+        return self._turns.make(order)

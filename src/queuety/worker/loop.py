@@ -10,23 +10,21 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import Final
 
 from queuety.commands.definitions import Definitions
 from queuety.errors import StoreUnavailable
 from queuety.store import claims, workers
-from queuety.store.door import Door, Line, Tx
-from queuety.store.load import Runs
+from queuety.store.door import Door, Line
 from queuety.store.rows import Lease
-from queuety.store.settle import NotHeld
 from queuety.worker.execute import Executor
 from queuety.worker.maintain import Recovery
-from queuety.worker.outcome import Outcome, Returned, broken
-from queuety.worker.turn import Order, Turn, has_landed, turn
+from queuety.worker.outcome import Outcome, Returned
+from queuety.worker.terms import Terms
+from queuety.worker.turn import Order, Turn
+from queuety.worker.turns import Turns
 from queuety.worker.wake import Ear, Wakes
-from queuety.worker.works import Defaults
 
 _log = logging.getLogger("queuety.worker")
 
@@ -38,27 +36,6 @@ LAST_TURNS_S: Final = 5.0
 """How long after the grace time a lost database is waited for; what is not settled by then comes back by its lease."""
 OUTAGE_PAUSE_S: Final = (0.5, 5.0)
 """How long it waits, first and at most, before it asks a lost database again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How a worker works; `queues` in strict order, times in seconds (`timeout_s`: of a handler that names none)."""
-
-    queues: Sequence[str]
-    concurrency: int
-    lease_s: float = 30.0
-    idle_poll_s: float = 1.0
-    grace_s: float = 30.0
-    handler_grace_s: float = 3600.0
-    timeout_s: float | None = 3600.0
-    jitter: float = 0.1
-    is_supervised: bool = False
-    takes_suspects_only: bool = False
-
-    @property
-    def defaults(self) -> Defaults:
-        """What holds for every job of this worker."""
-        return Defaults(self.timeout_s, self.jitter, round(self.handler_grace_s * 1_000_000))
 
 
 class Loop:
@@ -75,12 +52,11 @@ class Loop:
     ) -> None:
         self.owner = secrets.randbits(63)
         self._door = door
-        self._definitions = definitions
         self._terms = terms
         self._wakes = wakes
         self._outcomes: deque[Outcome] = deque()
         self._executor = make_executor(self._report, self.owner)
-        self._runs = Runs()
+        self._turns = Turns(door, definitions, terms.defaults)
         self._recovery = Recovery(door, definitions, lease_s=terms.lease_s)
         self._paused: frozenset[str] = frozenset()
         self._pauses = -1
@@ -154,7 +130,7 @@ class Loop:
         if looks:
             self._looked_us = now_us
         try:
-            result = self._make(line, order)
+            result = self._turns.make(order, on=line)
         except StoreUnavailable as error:
             self._outcomes.extendleft(reversed(outcomes))
             self._mind_outage(error)
@@ -163,7 +139,7 @@ class Loop:
         self._accept(result, order)
         if result.seen is not None:
             self._notice(line, result.seen)
-            self._recovery.reap(line, self._runs)
+            self._recovery.reap(line, self._turns.runs)
             self._reconcile(line)
             if result.has_more_due:
                 self._next_us = now_us
@@ -175,70 +151,10 @@ class Loop:
             taken.append(self._outcomes.popleft())
         return taken
 
-    # Turns
-
-    def _make(self, line: Line, order: Order) -> Turn:
-        """One turn, with what an outcome that is stale or cannot be written makes necessary."""
-        try:
-            return self._attempt(line, order)
-        except NotHeld:
-            return self._make(line, replace(order, careful=True, lease=self._fresh(order.lease)))
-        except StoreUnavailable:
-            raise
-        except Exception as error:
-            if not order.outcomes:
-                raise
-            _log.warning("a turn of %d results failed (%s); settling them one by one", len(order.outcomes), error)
-            return self._one_by_one(line, order)
-
-    def _attempt(self, line: Line, order: Order) -> Turn:
-        made: list[Turn] = []
-
-        def unit(tx: Tx) -> Turn:
-            made.clear()
-            result = turn(
-                tx,
-                order,
-                runs=self._runs,
-                definitions=self._definitions,
-                defaults=self._terms.defaults,
-            )
-            made.append(result)
-            return result
-
-        def landed(tx: Tx) -> Turn | None:
-            return made[0] if made and has_landed(tx, order, made[0]) else None
-
-        return self._door.write(unit, landed=landed, on=line)
-
-    def _one_by_one(self, line: Line, order: Order) -> Turn:
-        """Settles each outcome in a transaction of its own; one that cannot be written becomes a failure that can."""
-        whole = Turn(has_more=True)
-        for outcome in order.outcomes:
-            single = replace(order, outcomes=[outcome], slots=0, looks_around=False, alone=False, careful=True)
-            try:
-                part = self._attempt(line, single)
-            except StoreUnavailable:
-                whole.carried.append(outcome)
-                continue
-            except Exception as error:  # noqa: BLE001 - whatever it is, only this outcome is guilty
-                _log.exception("the result of job %d cannot be stored", outcome.job.id)
-                part = self._attempt(
-                    line, replace(single, outcomes=[broken(outcome, error, now_us=self._door.now_us())])
-                )
-            whole.stored |= part.stored
-            whole.settled += part.settled
-            whole.carried += part.carried
-            whole.lost += part.lost
-        return whole
-
-    def _fresh(self, lease: Lease) -> Lease:
-        return replace(lease, token=secrets.randbits(63))
+    # What turns bring
 
     def _accept(self, result: Turn, order: Order) -> None:
         """Takes over what the committed turn has brought."""
-        for held in result.stored.values():
-            self._runs.keep(held)
         for outcome in result.lost:
             _log.warning(
                 "attempt %d of job %d (%s) is no longer ours (another took over, or its run moved on): refused",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from queuety.worker.loop import Terms
+from queuety.worker.terms import Terms
 
 STOP: Final = "stop"
 STOP_NOW: Final = "stop now"

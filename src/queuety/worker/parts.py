@@ -10,7 +10,8 @@ from queuety.commands.definitions import Definitions
 from queuety.errors import DefinitionError
 from queuety.model import Job
 from queuety.store.door import Door
-from queuety.worker.loop import Loop, Terms
+from queuety.worker.loop import Loop
+from queuety.worker.terms import Terms
 
 
 class AppParts(Protocol):

@@ -21,12 +21,12 @@ from typing import Final
 
 from queuety.worker.desk import MOST_SUSPECTS, AppDesk, Desk, Hands
 from queuety.worker.errands import Errand, Errands
-from queuety.worker.loop import Terms
 from queuety.worker.messages import STOP, STOP_NOW, Order
 from queuety.worker.parts import AppParts
 from queuety.worker.proc import NO_PIDFD, Proc, death_of
 from queuety.worker.seats import HOPELESS_STARTS, Seat, Times
 from queuety.worker.signals import StopSignals
+from queuety.worker.terms import Terms
 
 _log = logging.getLogger("queuety.worker")
 
