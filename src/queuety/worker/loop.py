@@ -105,11 +105,18 @@ class Loop:
         return self._is_stopping
 
     def _step(self, line: Line) -> None:
-        """One round: at most one turn, or one sleep."""
+        """One round, in which the database may be lost at any question."""
+        try:
+            self._round(line)
+        except StoreUnavailable as error:
+            self._mind_outage(error)
+
+    def _round(self, line: Line) -> None:
+        """At most one turn, or one sleep. Raises `StoreUnavailable`; nothing that has come in is lost then."""
         if self._is_stopping:
             self._wind_down()
-        outcomes = self._take()
         now_us = self._door.now_us()
+        outcomes = self._take()
         looks = self._must_look(now_us)
         alone = self._may_run_alone()
         slots = 0 if self._is_stopping or self._has_suspects else self._executor.free
@@ -131,10 +138,9 @@ class Loop:
             self._looked_us = now_us
         try:
             result = self._turns.make(order, on=line)
-        except StoreUnavailable as error:
+        except StoreUnavailable:
             self._outcomes.extendleft(reversed(outcomes))
-            self._mind_outage(error)
-            return
+            raise
         self._mind_return()
         self._accept(result, order)
         if result.seen is not None:
@@ -209,14 +215,11 @@ class Loop:
         news = self._wakes.wait(timeout_s)
         if news.is_rung and not news.is_foreign:
             return
-        try:
-            if self._wakes.may_fall_asleep:
-                # Said before asking once more: what is added in between is either found, or told of.
-                self._door.write(lambda tx: workers.set_sleeping(tx, self.owner, sleeping=True), on=line)
-                self._wakes.is_asleep = True
-            self._look(line)
-        except StoreUnavailable as error:
-            self._mind_outage(error)
+        if self._wakes.may_fall_asleep:
+            # Said before asking once more: what is added in between is either found, or told of.
+            self._door.write(lambda tx: workers.set_sleeping(tx, self.owner, sleeping=True), on=line)
+            self._wakes.is_asleep = True
+        self._look(line)
 
     def _look(self, line: Line) -> None:
         """Asks the database, in one statement, whether there is something to do."""
