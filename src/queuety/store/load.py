@@ -183,6 +183,20 @@ def due_workflows(tx: Tx, now_us: int, limit: int) -> list[int]:
     return list(dict.fromkeys(row[0] for row in tx.cursor.fetchall()))
 
 
+def postpone_letters(tx: Tx, workflow_ids: Sequence[int], *, now_us: int, until_us: int) -> None:
+    """Lets what is due for these workflows come due again later."""
+    if workflow_ids:
+        p = tx.statements.parameter
+        tx.statements.change_among(
+            tx.cursor,
+            f"UPDATE {tx.statements.inbox} SET due_us = {p}",
+            "workflow_id",
+            workflow_ids,
+            f" AND due_us <= {int(now_us)}",
+            until_us,
+        )
+
+
 def open_letters(tx: Tx, workflow_ids: Sequence[int], now_us: int) -> list[Letter]:
     """Takes out what is due for these workflows, which must be locked; in order of due time and arrival."""
     if not workflow_ids:

@@ -89,7 +89,7 @@ def turn(
     result = Turn()
     outcomes = _still_held(tx, order.outcomes, result) if order.careful else order.outcomes
     known = _put_back(tx, outcomes, result, now_us=now_us, grace_us=defaults.handler_grace_us)
-    held, events = _gather(tx, known, order, runs, result, now_us=now_us)
+    held, events = _gather(tx, known, order, runs, result, definitions, now_us=now_us)
     effects: list[Effect] = []
     for workflow_id in sorted(events):
         effects += _decided(tx, held[workflow_id].workflow, events[workflow_id], definitions, now_us=now_us)
@@ -125,10 +125,16 @@ def _refuse_late(tx: Tx, plan: Plan, result: Turn) -> None:
     """
     ended = {done.job.id for done in plan.finished} | {end.job.id for end in plan.buried}
     ended |= {again.job.id for again in plan.retried}
-    late = [one for one in result.settled if isinstance(one, Succeeded | Failed) and one.job.id not in ended]
+    late: list[Succeeded | Failed] = []
+    in_time: list[Outcome] = []
+    for one in result.settled:
+        if isinstance(one, Succeeded | Failed) and one.job.id not in ended:
+            late.append(one)
+        else:
+            in_time.append(one)
     if late:
         result.lost += late
-        result.settled = [one for one in result.settled if one not in late]
+        result.settled = in_time
         tx.statements.delete_held_jobs(tx.cursor, [(one.job.id, one.job.token) for one in late])
 
 
@@ -193,8 +199,27 @@ def _put_back(
     return rest
 
 
+def _is_legible(tx: Tx, held: Held, definitions: Definitions) -> bool:
+    """False if the definition has what only a newer version knows: then that one decides what follows."""
+    try:
+        definitions.get(tx, held.workflow.definition_hash)
+    except DefinitionError as error:
+        _log.warning("workflow %d is left for a newer version of queuety: %s", held.workflow.id, error)
+        return False
+    except NotFoundError:
+        return True  # nobody will ever read it: the run fails
+    return True
+
+
 def _gather(
-    tx: Tx, outcomes: Sequence[Succeeded | Failed], order: Order, runs: Runs, result: Turn, *, now_us: int
+    tx: Tx,
+    outcomes: Sequence[Succeeded | Failed],
+    order: Order,
+    runs: Runs,
+    result: Turn,
+    definitions: Definitions,
+    *,
+    now_us: int,
 ) -> tuple[dict[int, Held], dict[int, list[Event]]]:
     """Locks the workflows that something happened to and says what, in the order in which it arrived."""
     events: dict[int, list[Event]] = {}
@@ -206,7 +231,9 @@ def _gather(
     absent = [workflow_id for workflow_id in by_workflow if workflow_id not in held]
     present = load.existing(tx, absent)
     for workflow_id, own in by_workflow.items():
-        if workflow_id in held:
+        if workflow_id in held and not _is_legible(tx, held[workflow_id], definitions):
+            result.carried.extend(own)
+        elif workflow_id in held:
             events[workflow_id] = list(own)
             result.settled.extend(own)
         elif workflow_id in present:
@@ -219,7 +246,11 @@ def _gather(
         result.wakes_others = result.wakes_others or promoted > order.slots
         due = [workflow_id for workflow_id in load.due_workflows(tx, now_us, LETTERS) if workflow_id not in absent]
         held |= load.lock(tx, runs, [workflow_id for workflow_id in due if workflow_id not in held])
-        for letter in load.open_letters(tx, [workflow_id for workflow_id in due if workflow_id in held], now_us):
+        locked = [workflow_id for workflow_id in due if workflow_id in held]
+        legible = [workflow_id for workflow_id in locked if _is_legible(tx, held[workflow_id], definitions)]
+        strange = [workflow_id for workflow_id in locked if workflow_id not in legible]
+        load.postpone_letters(tx, strange, now_us=now_us, until_us=now_us + claims.UNREADABLE_US)
+        for letter in load.open_letters(tx, legible, now_us):
             if letter.kind == "timer" and letter.visit is not None:
                 events.setdefault(letter.workflow_id, []).append(Due(letter.visit))
         result.has_more_due = promoted >= PROMOTED or len(due) >= LETTERS
@@ -267,5 +298,7 @@ def _prepare(
         try:
             definition = definitions.get(tx, found.workflow.definition_hash)
             result.works.append(work_of(job, found.workflow, definition, defaults))
-        except (NotFoundError, DefinitionError, LookupError) as error:
+        except DefinitionError as error:
+            result.unprepared.append(Unhandled(job, f"this version of queuety cannot read the definition: {error}"))
+        except LookupError as error:
             result.unprepared.append(broken(Returned(job), error, now_us=tx.now_us()))
