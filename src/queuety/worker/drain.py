@@ -55,7 +55,7 @@ class Drain:
             while True:
                 may_go_on = (most is None or ran < most) and (end is None or time.monotonic() < end)
                 result = self._turn(outcomes, slots=1 if may_go_on else 0, alone=alone)
-                outcomes = list(result.carried)
+                outcomes = [*result.carried, *result.unprepared]
                 if not result.works:
                     has_more = result.has_more or result.has_more_due
                     if may_go_on and not alone and not has_more:
