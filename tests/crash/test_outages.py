@@ -14,6 +14,7 @@ from tests.store.breaking import driver_error
 from tests.support.databases import Database
 from tests.support.flowing import status_of, until, working
 from tests.support.invariants import check
+from tests.support.network import network_to
 
 LEASE_S: Final = 1.0
 OUTAGE_S: Final = 0.3
@@ -33,6 +34,16 @@ MOMENTS: Final = {
 @step
 def one(state: dict[str, Any]) -> dict[str, Any]:
     return {"n": state.get("n", 0) + 1}
+
+
+entered = threading.Event()
+release = threading.Event()
+
+
+@step
+def held(state: dict[str, Any]) -> None:
+    entered.set()
+    release.wait(30)
 
 
 @job
@@ -72,6 +83,13 @@ def apps(database: Database) -> Iterator[tuple[Queuety, Queuety]]:
         check(caller.door)
 
 
+def stirs(app: Queuety) -> bool:
+    """Has workers ask which queues are paused."""
+    app.pause("elsewhere")
+    app.resume("elsewhere")
+    return False
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_worker_outlives_an_outage_that_begins_when(
     apps: tuple[Queuety, Queuety], database: Database, moment: str
@@ -84,9 +102,33 @@ def test_a_worker_outlives_an_outage_that_begins_when(
     worker.door.on_statement = outage
     with working(worker):
         first = flow.dispatch()
-        until(lambda: outage.is_over or caller.pause("elsewhere") or caller.resume("elsewhere"))
+        until(lambda: outage.is_over or stirs(caller))
         ids = [first, flow.dispatch()]
         plain = caller.dispatch(errand)
         until(lambda: all(status_of(caller, one_id).status == "completed" for one_id in ids))
         until(lambda: (seen := caller.job_status(plain)) is not None and seen.status == "completed")
     assert [status_of(caller, one_id).state["n"] for one_id in ids] == [2, 2]
+
+
+def test_a_worker_whose_database_does_not_answer_ends_when_it_is_told_to(database: Database) -> None:
+    if database.kind == "sqlite":
+        pytest.skip("there is no network to a file")
+    entered.clear()
+    release.clear()
+    with network_to(database.url) as (network, url), Queuety(url) as far, Queuety(database.url) as near:
+        worker = far.worker(grace_seconds=0.1)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        run = near.workflow("hole").then(held).dispatch()
+        assert entered.wait(30)
+        network.swallow()
+        release.set()  # its result cannot be stored
+        worker.stop()
+        # The grace time, the last turns' five seconds, and five for a connection that was just being made.
+        thread.join(0.1 + 5 + 5 + 5)
+        is_alive = thread.is_alive()
+        network.heal()
+        thread.join(30)
+        assert not is_alive
+        assert status_of(near, run).status == "running"
+        check(near.door)

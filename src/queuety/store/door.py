@@ -175,7 +175,7 @@ class Door:
         """A connection for one thread's transactions (`on=`), opened when first used and replaced when lost."""
         if engine is not None and engine is not self.engine and self._listener is not None:
             event.listen(engine, "before_cursor_execute", self._listener)
-        return Line(engine or self.engine)
+        return Line(engine or self.engine, self.dialect.shut)
 
     @property
     def on_statement(self) -> StatementHook | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine
 
+from queuety.errors import StoreUnavailable
 from queuety.store.dialects import Cursor
 
 if TYPE_CHECKING:
@@ -45,8 +47,11 @@ class Line:
     Leaving its `with` gives it back.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, shut: Callable[[Any], None]) -> None:
+        """`shut` is the dialect's."""
         self.engine = engine
+        self._shut = shut
+        self._is_cut = False
         self._connection: Connection | None = None
         self._pid = os.getpid()
 
@@ -55,9 +60,19 @@ class Line:
         if self._pid != os.getpid():
             inherited.append(self._connection)
             self._connection, self._pid = None, os.getpid()
+        if self._is_cut:
+            raise StoreUnavailable("this connection was given up, because its worker has no more time")
         if self._connection is None:
             self._connection = self.engine.connect()
         return self._connection
+
+    def cut(self) -> None:
+        """Ends from another thread what waits for the database here, and whatever is tried later, with
+        `StoreUnavailable`. Only the making of a connection runs on to its own time-out."""
+        self._is_cut = True
+        connection = self._connection
+        if connection is not None and not connection.closed and not connection.invalidated:
+            self._shut(connection.connection.driver_connection)
 
     def close(self) -> None:
         """Gives it back; the next transaction would open another."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -66,16 +67,28 @@ class Loop:
         self._has_suspects = terms.takes_suspects_only
         self._is_stopping = False
         self._stop_by: float | None = None
+        self._line = door.line()
+        self._end_of_time = self._timer(0.0)
         self._lost_since: float | None = None
         self._pause_s = 0.0
         self._reconciled = time.monotonic()
 
     def stop(self, *, at_once: bool = False) -> None:
         """Finish what can be finished within the grace time and release the rest; `at_once`: release everything now."""
+        now = time.monotonic()
+        stop_by = now if at_once else now + self._terms.grace_s
+        self._stop_by = stop_by if self._stop_by is None else min(stop_by, self._stop_by)
         self._is_stopping = True
-        if at_once:
-            self._stop_by = time.monotonic()
+        self._end_of_time.cancel()
+        self._end_of_time = self._timer(self._stop_by + LAST_TURNS_S - now)
+        self._end_of_time.start()
         self._wakes.ring()
+
+    def _timer(self, after_s: float) -> threading.Timer:
+        """Has a database that does not answer not be waited for any longer."""
+        timer = threading.Timer(after_s, self._line.cut)
+        timer.daemon = True
+        return timer
 
     def _report(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
@@ -83,7 +96,7 @@ class Loop:
 
     def run(self) -> None:
         """Works until it is stopped, or, if it takes suspects only, until there is none."""
-        line = self._door.line()
+        line = self._line
         ear = Ear(self._door, self._wakes)
         ear.start()
         try:
@@ -94,6 +107,7 @@ class Loop:
             ear.stop()
             self._executor.stop()
             self._leave(line)
+            self._end_of_time.cancel()
             line.close()
 
     def _is_done(self) -> bool:
@@ -299,9 +313,7 @@ class Loop:
         """On the way out: give back what has not been started, and at the end of the grace time what still runs."""
         for job in self._executor.take_back():
             self._outcomes.append(Returned(job))
-        if self._stop_by is None:
-            self._stop_by = time.monotonic() + self._terms.grace_s
-        if time.monotonic() >= self._stop_by:
+        if self._stop_by is not None and time.monotonic() >= self._stop_by:
             for job in self._executor.abandon():
                 self._outcomes.append(Returned(job))
 

@@ -119,6 +119,10 @@ class Usual:
     def before_landed(self, cursor: Cursor) -> None:
         """Makes the next read see what other nodes have committed, where nodes may lag."""
 
+    def shut(self, raw: Any) -> None:
+        """Has the driver's connection fail at once in the thread that waits for an answer on it, where one may wait
+        for long."""
+
     def after_fault(self, fault: Fault) -> None:
         """Takes note of what met a transaction, so that the next ones do better."""
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, text
@@ -129,6 +132,11 @@ class PostgresDialect(Dialect):
                     heard()
         finally:
             connection.close()
+
+    def shut(self, raw: Any) -> None:
+        if not raw.closed:
+            with socket.socket(fileno=os.dup(raw.fileno())) as wire, suppress(OSError):
+                wire.shutdown(socket.SHUT_RDWR)
 
     def after_fault(self, fault: Fault) -> None:
         if fault is Fault.POOLER and self._prepares:
