@@ -6,6 +6,7 @@ alone, that one pays its attempt; if it held several, all become suspects at no 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,8 @@ from queuety.model import Job
 from queuety.store.door import Tx
 from queuety.store.rows import claimed_from_row
 from queuety.store.statements import CLAIM_COLUMNS
+
+_log = logging.getLogger("queuety.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,11 @@ def _judged(tx: Tx, rows: Iterable[Sequence[Any]]) -> list[Fallen]:
     fallen = []
     for row in rows:
         *columns, started_us, suspect, token, owner = row
-        job = claimed_from_row(columns, token)
+        try:
+            job = claimed_from_row(columns, token)
+        except (ValueError, TypeError, LookupError) as error:
+            _log.warning("job %s is left for a newer version of queuety, which can read it: %s", row[0], error)
+            continue
         # The row already counts the attempt that was cut short.
         job = replace(job, attempt=job.attempt - 1)
         was_alone = counts.get(owner, 1) == 1 and not suspect

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from queuety.codec import decode
+from queuety.errors import StoreError
 from queuety.model import Workflow
 from queuety.model.deltas import fold
 from queuety.store.door import Tx
@@ -66,18 +67,24 @@ class Runs:
             self._bytes -= held.state_bytes + held.delta_bytes
 
 
-def lock(tx: Tx, runs: Runs, ids: Iterable[int], *, waiting: bool = False) -> dict[int, Held]:
+def lock(
+    tx: Tx, runs: Runs, ids: Iterable[int], *, waiting: bool = False, strange: dict[int, str] | None = None
+) -> dict[int, Held]:
     """The workflows with these ids, locked in id order; missing ones are left out.
 
-    So are those that another transaction holds, unless `waiting`.
+    So are those that another transaction holds, unless `waiting`. Those that this version cannot read are left out too
+    and go into `strange`, with the reason; without it, `StoreError` is raised.
     """
     bulk = tx.statements.bulk
-    return _load(tx, runs, sorted(set(ids)), bulk.for_update_waiting if waiting else bulk.for_update)
+    return _load(tx, runs, sorted(set(ids)), bulk.for_update_waiting if waiting else bulk.for_update, strange)
 
 
-def read(tx: Tx, runs: Runs, ids: Iterable[int]) -> dict[int, Held]:
-    """The workflows with these ids as they stand in this transaction, not locked; missing ones are left out."""
-    return _load(tx, runs, sorted(set(ids)), "")
+def read(tx: Tx, runs: Runs, ids: Iterable[int], *, strange: dict[int, str] | None = None) -> dict[int, Held]:
+    """The workflows with these ids as they stand in this transaction, not locked; missing ones are left out.
+
+    `strange` as for `lock`.
+    """
+    return _load(tx, runs, sorted(set(ids)), "", strange)
 
 
 def existing(tx: Tx, ids: Sequence[int]) -> set[int]:
@@ -88,7 +95,7 @@ def existing(tx: Tx, ids: Sequence[int]) -> set[int]:
     return {row[0] for row in rows}
 
 
-def _load(tx: Tx, runs: Runs, ids: Sequence[int], locking: str) -> dict[int, Held]:
+def _load(tx: Tx, runs: Runs, ids: Sequence[int], locking: str, strange: dict[int, str] | None) -> dict[int, Held]:
     if not ids:
         return {}
     statements, cursor = tx.statements, tx.cursor
@@ -108,11 +115,11 @@ def _load(tx: Tx, runs: Runs, ids: Sequence[int], locking: str) -> dict[int, Hel
         stale = list(ids)
     if stale:
         rows = statements.select_among(cursor, WORKFLOW_COLUMNS, statements.workflows, "id", stale, tail)
-        found |= _decode(tx, rows)
+        found |= _decode(tx, rows, strange)
     return found
 
 
-def _decode(tx: Tx, rows: Sequence[Sequence[Any]]) -> dict[int, Held]:
+def _decode(tx: Tx, rows: Sequence[Sequence[Any]], strange: dict[int, str] | None) -> dict[int, Held]:
     behind = {row[0]: (row[9], row[4]) for row in rows if row[9] < row[4]}
     deltas = _deltas(tx, behind) if behind else {}
     decoded: dict[int, Held] = {}
@@ -120,7 +127,14 @@ def _decode(tx: Tx, rows: Sequence[Sequence[Any]]) -> dict[int, Held]:
         state = decode(row[8])
         if row[0] in deltas:
             state = fold(state, deltas[row[0]])
-        decoded[row[0]] = Held(workflow_from_row(row, state), state_bytes=row[10], delta_bytes=row[11])
+        try:
+            decoded[row[0]] = Held(workflow_from_row(row, state), state_bytes=row[10], delta_bytes=row[11])
+        except ValueError as error:  # a status, say, that only a newer version has
+            if strange is None:
+                raise StoreError(
+                    f"workflow {row[0]} cannot be read by this version of queuety ({error}); upgrade this process"
+                ) from error
+            strange[row[0]] = str(error)
     return decoded
 
 

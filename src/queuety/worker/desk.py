@@ -133,7 +133,8 @@ class AppDesk:
 
     def _works(self, tx: Tx, jobs: Collection[Job]) -> list[Work]:
         """The jobs with their effective options; one whose definition cannot be read has those of its row."""
-        runs = load.read(tx, Runs(), {job.workflow_id for job in jobs if job.workflow_id is not None})
+        ids = {job.workflow_id for job in jobs if job.workflow_id is not None}
+        runs = load.read(tx, Runs(), ids, strange={})
         works: list[Work] = []
         for job in jobs:
             workflow, definition = None, None

@@ -227,7 +227,8 @@ def _gather(
     for outcome in outcomes:
         if outcome.job.workflow_id is not None:
             by_workflow.setdefault(outcome.job.workflow_id, []).append(outcome)
-    held = load.lock(tx, runs, by_workflow)
+    strange: dict[int, str] = {}
+    held = load.lock(tx, runs, by_workflow, strange=strange)
     absent = [workflow_id for workflow_id in by_workflow if workflow_id not in held]
     present = load.existing(tx, absent)
     for workflow_id, own in by_workflow.items():
@@ -245,11 +246,15 @@ def _gather(
         result.has_more = promoted > 0
         result.wakes_others = result.wakes_others or promoted > order.slots
         due = [workflow_id for workflow_id in load.due_workflows(tx, now_us, LETTERS) if workflow_id not in absent]
-        held |= load.lock(tx, runs, [workflow_id for workflow_id in due if workflow_id not in held])
+        strange.clear()
+        held |= load.lock(tx, runs, [workflow_id for workflow_id in due if workflow_id not in held], strange=strange)
+        for workflow_id, reason in strange.items():
+            _log.warning("workflow %d is left for a newer version of queuety: %s", workflow_id, reason)
         locked = [workflow_id for workflow_id in due if workflow_id in held]
         legible = [workflow_id for workflow_id in locked if _is_legible(tx, held[workflow_id], definitions)]
-        strange = [workflow_id for workflow_id in locked if workflow_id not in legible]
-        load.postpone_letters(tx, strange, now_us=now_us, until_us=now_us + claims.UNREADABLE_US)
+        put_off = [workflow_id for workflow_id in due if workflow_id in strange]
+        put_off += [workflow_id for workflow_id in locked if workflow_id not in legible]
+        load.postpone_letters(tx, put_off, now_us=now_us, until_us=now_us + claims.UNREADABLE_US)
         for letter in load.open_letters(tx, legible, now_us):
             if letter.kind == "timer" and letter.visit is not None:
                 events.setdefault(letter.workflow_id, []).append(Due(letter.visit))
@@ -285,12 +290,17 @@ def _prepare(
 ) -> None:
     """Finds what each claimed job needs to run: its workflow's state as it is now, its step, its options."""
     strangers = {job.workflow_id for job in jobs if job.workflow_id is not None} - result.stored.keys() - held.keys()
-    around = load.read(tx, runs, strangers)
+    unreadable: dict[int, str] = {}
+    around = load.read(tx, runs, strangers, strange=unreadable)
     for job in jobs:
         if job.workflow_id is None:
             result.works.append(work_of(job, None, None, defaults))
             continue
         found = result.stored.get(job.workflow_id) or held.get(job.workflow_id) or around.get(job.workflow_id)
+        if job.workflow_id in unreadable:
+            reason = unreadable[job.workflow_id]
+            result.unprepared.append(Unhandled(job, f"this version of queuety cannot read its workflow: {reason}"))
+            continue
         if found is None:
             result.unprepared.append(orphaned(job, now_us=tx.now_us()))
             continue
