@@ -117,7 +117,7 @@ def settle_down(app: Queuety, poll_s: float = 0.4) -> None:
     """Waits until the worker beside us has nothing more to do, and asks the database no more often than this."""
     until(lambda: app._listeners)
     (wakes,) = app._listeners
-    until(lambda: wakes.poll_s >= poll_s)
+    until(lambda: wakes.poll_s >= poll_s and not wakes._echoes)
 
 
 @pytest.mark.serial

@@ -65,6 +65,8 @@ class Loop:
         self._looked_us = 0
         self._is_hungry = True
         self._has_suspects = terms.takes_suspects_only
+        self._holds_suspect = False
+        self._is_registered = False
         self._is_stopping = False
         self._stop_by: float | None = None
         self._line = door.line()
@@ -100,7 +102,6 @@ class Loop:
         ear = Ear(self._door, self._wakes)
         ear.start()
         try:
-            self._enter(line)
             while not self._is_done():
                 self._step(line)
         finally:
@@ -129,12 +130,15 @@ class Loop:
         """At most one turn, or one sleep. Raises `StoreUnavailable`; nothing that has come in is lost then."""
         if self._is_stopping:
             self._wind_down()
+        if not (self._is_registered or self._is_stopping):
+            self._enter(line)
         now_us = self._door.now_us()
         outcomes = self._take()
-        looks = self._must_look(now_us)
+        slots = self._slots()
+        is_busy = bool(outcomes) or (self._is_hungry and slots > 0)
+        looks = self._must_look(now_us, is_busy=is_busy)
         alone = self._may_run_alone()
-        slots = 0 if self._is_stopping or self._has_suspects else self._executor.free
-        if not (outcomes or looks or alone or (self._is_hungry and slots > 0)):
+        if not (is_busy or looks or alone):
             self._sleep(line, now_us)
             return
         until_us = now_us + round(self._terms.lease_s * 1_000_000)
@@ -187,7 +191,7 @@ class Loop:
             self._wakes.is_asleep = False
             self._executor.submit(result.works)
         if order.alone:
-            self._has_suspects = bool(result.works)
+            self._has_suspects = self._holds_suspect = bool(result.works)
         self._is_hungry = result.has_more or (self._is_hungry and order.slots == 0)
         if (
             result.seen is None
@@ -205,12 +209,22 @@ class Loop:
 
     # Looking around and sleeping
 
-    def _must_look(self, now_us: int) -> bool:
-        """True when something is known to be due, or when a busy worker has not looked for a while."""
+    def _must_look(self, now_us: int, *, is_busy: bool) -> bool:
+        """True when something is known to be due, or when a busy worker has not looked for a while.
+
+        One that always has something in hand never sleeps, and looks nowhere else.
+        """
         if self._next_us is not None and self._next_us <= now_us:
             self._next_us = None
             return True
-        return self._is_hungry and now_us - self._looked_us >= LOOK_AROUND_US
+        return is_busy and now_us - self._looked_us >= LOOK_AROUND_US
+
+    def _slots(self) -> int:
+        """How many jobs may be claimed now: none beside a suspect, none by a process that is there for suspects."""
+        self._holds_suspect = self._holds_suspect and bool(self._executor.running)
+        if self._is_stopping or self._has_suspects or self._holds_suspect or self._terms.takes_suspects_only:
+            return 0
+        return self._executor.free
 
     def _may_run_alone(self) -> bool:
         """True when there are suspects, they are ours to run, and nothing else is in hand."""
@@ -226,10 +240,15 @@ class Loop:
             timeout_s = min(timeout_s, max(self._next_us - now_us, 0) / 1_000_000)
         if self._stop_by is not None:
             timeout_s = min(timeout_s, max(self._stop_by - time.monotonic(), 0.001))
-        news = self._wakes.wait(timeout_s)
-        if news.is_rung and not news.is_foreign:
+        has_room = self._slots() > 0
+        if has_room:
+            news = self._wakes.wait(timeout_s)
+            is_rung = news.is_rung and not news.is_foreign
+        else:  # what others add concerns it once something of its own has ended
+            is_rung = self._wakes.wait_blindly(timeout_s)
+        if is_rung:
             return
-        if self._wakes.may_fall_asleep:
+        if has_room and self._wakes.may_fall_asleep:
             # Said before asking once more: what is added in between is either found, or told of.
             self._door.write(lambda tx: workers.set_sleeping(tx, self.owner, sleeping=True), on=line)
             self._wakes.is_asleep = True
@@ -240,7 +259,7 @@ class Loop:
         seen = self._door.read(lambda tx: claims.probe(tx, self._terms.queues, paused=self._paused), on=line)
         self._mind_return()
         self._notice(line, seen)
-        self._wakes.found(something=seen.has_ready)
+        self._wakes.found(something=seen.has_ready and self._slots() > 0)
 
     def _notice(self, line: Line, seen: claims.Probe) -> None:
         """Takes note of what a look at the database has shown."""
@@ -251,9 +270,12 @@ class Loop:
         self._is_hungry = self._is_hungry or seen.has_ready
         if not self._terms.is_supervised or self._terms.takes_suspects_only:
             self._has_suspects = seen.has_suspect
-        # What is due and not taken (a lease that may not be ended yet) is looked at again at the pace of polling.
-        pace_us = max(LOOK_AROUND_US, round(self._wakes.poll_s * 1_000_000))
-        self._next_us = None if seen.next_us is None else max(seen.next_us, self._looked_us + pace_us)
+        self._next_us = seen.next_us
+        if seen.next_us is not None:
+            # What was due at the last look and is still there (a lease that may not be ended yet) waits for a poll.
+            is_left = seen.next_us <= self._looked_us
+            pace_us = max(LOOK_AROUND_US, round(self._wakes.poll_s * 1_000_000)) if is_left else LOOK_AROUND_US
+            self._next_us = max(seen.next_us, self._looked_us + pace_us)
 
     def _reconcile(self, line: Line) -> None:
         """Gives back what the database says we hold and nobody here knows of, once in every lease.
@@ -296,6 +318,7 @@ class Loop:
         self._lost_since = None
         self._pause_s = 0.0
         self._is_hungry = True
+        self._is_registered = False  # whoever was cut off for long has been taken out of the register
         self._reconciled = -self._terms.lease_s
         self._recovery.note_return()
 
@@ -303,11 +326,10 @@ class Loop:
 
     def _enter(self, line: Line) -> None:
         row = workers.WorkerRow.here(self.owner, self._terms.queues, self._terms.concurrency)
-        try:
-            self._door.write(lambda tx: workers.enter(tx, row), on=line)
-            self._look(line)
-        except StoreUnavailable as error:
-            self._mind_outage(error)
+        self._door.write(lambda tx: workers.enter(tx, row), on=line)
+        self._wakes.is_asleep = False
+        self._look(line)
+        self._is_registered = True
 
     def _wind_down(self) -> None:
         """On the way out: give back what has not been started, and at the end of the grace time what still runs."""

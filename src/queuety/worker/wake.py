@@ -93,10 +93,11 @@ class Wakes:
         foreign, self._is_foreign = self._is_foreign, False
         return News(rung, foreign)
 
-    def wait_blindly(self, timeout_s: float) -> None:
-        """Waits until rung, at most `timeout_s`, whatever changes elsewhere."""
-        self._bell.wait(timeout_s)
+    def wait_blindly(self, timeout_s: float) -> bool:
+        """Waits until rung, at most `timeout_s`, whatever changes elsewhere; True if it was rung."""
+        rung = self._bell.wait(timeout_s)
         self._bell.clear()
+        return rung
 
     def _watch(self, timeout_s: float) -> bool:
         """The same, also looking at the mark of a file that others write."""
