@@ -350,3 +350,40 @@ def test_the_host_clock_jumps_and_is_followed_within_a_second(monkeypatch: pytes
     assert clock.now_us() == 1_700_000_000_999_000
     steady[0] += 1_000_000
     assert clock.now_us() == 1_700_003_600_000_000
+
+
+def test_a_replaced_file_is_noticed_by_every_connection(tmp_path: Path, path: Path, door: Door) -> None:
+    with door.line() as line:
+        door.write(lambda tx: add(tx, "by a pooled connection"))
+        door.write(lambda tx: add(tx, "by a line"), on=line)
+        another = sqlite3.connect(tmp_path / "another.db")
+        another.execute("CREATE TABLE things (name TEXT PRIMARY KEY)")
+        another.close()
+        for leftover in path.parent.glob("queuety.db-*"):
+            leftover.unlink()
+        os.replace(tmp_path / "another.db", path)
+
+        assert count(door) == 0
+        assert door.read(lambda tx: tx.cursor.execute("SELECT count(*) FROM things").fetchone()[0], on=line) == 0
+        door.write(lambda tx: add(tx, "a"), on=line)
+        door.write(lambda tx: add(tx, "b"))
+    with sqlite3.connect(path) as raw:
+        assert [name for (name,) in raw.execute("SELECT name FROM things ORDER BY name")] == ["a", "b"]
+    raw.close()
+
+
+def test_a_deleted_file_is_missed_and_not_made_anew(path: Path, door: Door) -> None:
+    door.write(lambda tx: add(tx, "kept"))
+    door.close()
+    kept = path.read_bytes()
+    door.write(lambda tx: add(tx, "lost"))
+    for one in path.parent.glob("queuety.db*"):
+        one.unlink()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="deleted or moved while it was in use"):
+            door.write(lambda tx: add(tx, "b"))
+        with pytest.raises(StoreUnavailable, match="put it back"):
+            count(door)
+    assert not path.exists()
+    path.write_bytes(kept)
+    assert count(door) == 1

@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool, SingletonThreadPool, StaticPool
 
 from queuety.errors import DefinitionError, StoreError, StoreUnavailable
@@ -53,6 +54,25 @@ _BY_EXTENDED: Final = {
 }
 
 
+class OpenedFile(sqlite3.Connection):
+    """A connection that knows which file it has open: another may have taken its name since.
+
+    SQLite goes on with the file that it has. A worker served a deleted file for ever, and said nothing.
+    """
+
+    path: str | None = None
+    identity: tuple[int, int] | None = None
+
+    def opened(self, path: str) -> None:
+        """Takes note of the file that stands at `path` now."""
+        self.path, self.identity = path, _identity(path)
+
+    @property
+    def is_gone(self) -> bool:
+        """True if that file no longer has its name."""
+        return self.path is not None and _identity(self.path) != self.identity
+
+
 class SqliteDialect(Dialect):
     """SQLite in WAL mode, several threads and processes on one file."""
 
@@ -83,7 +103,8 @@ class SqliteDialect(Dialect):
         # No transaction is begun behind our back (isolation_level), none waits inside SQLite (timeout): its own waiting
         # starved one of eight writers for 4.9 s; see `begin_write`.
         arguments: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 0.0}
-        if _path_of(url) is None:
+        path = _path_of(url)
+        if path is None:
             engine = create_engine(url, poolclass=StaticPool, connect_args=arguments)
         else:
             engine = create_engine(
@@ -94,13 +115,17 @@ class SqliteDialect(Dialect):
                 pool_timeout=limits.pool_timeout_s,
                 pool_use_lifo=True,
                 pool_reset_on_return=None,  # the door ends every transaction itself
-                connect_args={**arguments, "cached_statements": 256},
+                connect_args={**arguments, "cached_statements": 256, "factory": OpenedFile},
             )
+            event.listen(engine, "checkout", _refuse_gone)
+            event.listen(engine, "do_connect", _refuse_another(path))
         synchronous = limits.sqlite_synchronous
 
         @event.listens_for(engine, "connect")
         def set_up(raw: sqlite3.Connection, _record: object) -> None:
             _persist(lambda: _set_up(raw, synchronous))
+            if isinstance(raw, OpenedFile) and path is not None:
+                raw.opened(path)
 
         return engine
 
@@ -150,6 +175,7 @@ class SqliteDialect(Dialect):
             )
 
     def begin_write(self, cursor: Cursor, deadline: float) -> None:
+        _check_there(cursor.connection)
         # A transaction that reads first and then writes cannot be waited for: 193,000 "database is locked" in a test
         # where BEGIN IMMEDIATE gave none.
         if cursor.connection.in_transaction:  # an Engine whose own listener has begun a deferred one
@@ -165,6 +191,7 @@ class SqliteDialect(Dialect):
             time.sleep(random.uniform(0.0002, 0.004))
 
     def begin_read(self, cursor: Cursor) -> None:
+        _check_there(cursor.connection)
         if not cursor.connection.in_transaction:
             cursor.execute("BEGIN")
 
@@ -192,6 +219,8 @@ class SqliteDialect(Dialect):
             return "the file is damaged; restore it from a backup"
         if fault is Fault.REFUSED:
             return "this process needs the right to write the file and its directory"
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
+            return "put it back; a program that starts anew would make an empty one"
         if fault is Fault.GONE:
             return "look at the disk that holds it"
         return "see the cause"
@@ -206,6 +235,51 @@ def _path_of(url: URL) -> str | None:
         name = unquote(name.removeprefix("file:").partition("?")[0])
         name = "/" + name.lstrip("/") if name.startswith("//") else name
     return os.path.abspath(name)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """What tells the file at this path from another of that name; None if there is none. It costs 1 µs."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _check_there(raw: object) -> None:
+    """Raises SQLite's own error for a file that was moved; SQLite looks for itself only when it makes a journal."""
+    if isinstance(raw, OpenedFile) and raw.is_gone:
+        raise _moved("the file was deleted, moved or replaced while it was open")
+
+
+def _moved(message: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(message)
+    error.sqlite_errorcode = sqlite3.SQLITE_READONLY_DBMOVED
+    error.sqlite_errorname = "SQLITE_READONLY_DBMOVED"
+    return error
+
+
+def _refuse_gone(raw: object, _record: object, _proxy: object) -> None:
+    """Has the pool replace a connection whose file is gone."""
+    if isinstance(raw, OpenedFile) and raw.is_gone:
+        raise DisconnectionError
+
+
+def _refuse_another(path: str) -> Callable[..., None]:
+    """Has an engine whose file is gone make no empty one in its place.
+
+    Whoever then puts a backup there would leave it beside the log of the empty file, which SQLite takes for its own.
+    """
+    has_seen_it = False
+
+    def before_connect(*_: object) -> None:
+        nonlocal has_seen_it
+        exists = os.path.exists(path)
+        if has_seen_it and not exists:
+            raise _moved("the file was deleted or moved while it was in use")
+        has_seen_it = exists
+
+    return before_connect
 
 
 def _refuse_shared_memory(url: URL) -> None:
