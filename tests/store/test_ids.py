@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
 from queuety.store.dialects import Limits
 from queuety.store.door import Door
+from tests.store.test_door import in_a_fork
 from tests.support.databases import Database
 from tests.support.hands import House, definition, single
 
@@ -67,3 +72,22 @@ def test_many_threads_that_dispatch_at_once_do_not_wait_for_each_other_s_connect
             got = [future.result() for future in [pool.submit(work) for _ in range(threads)]]
         every = [run for each in got for run in each]
         assert len(set(every)) == len(every) == len(house.rows("workflows"))
+
+
+def test_a_fork_whose_first_act_is_to_join_a_transaction_gives_no_id_of_its_parent(database: Database) -> None:
+    engine = create_engine(database.url, poolclass=NullPool)
+    door = Door.open(database.url)
+
+    def join() -> list[int]:
+        with engine.begin() as connection, door.joined(connection) as tx:
+            return tx.reserve(3)
+
+    try:
+        for _ in range(5):  # the last block drawn is not used up
+            door.write(lambda tx: tx.reserve(1))
+        child = in_a_fork(join)
+        parent = join()
+        assert child == repr([number for number in ast.literal_eval(child) if number not in parent]), parent
+    finally:
+        door.close()
+        engine.dispose()

@@ -166,6 +166,7 @@ class Door:
         if theirs.dialect.name not in self.dialect.names:
             raise DefinitionError(f"connection= leads to {theirs.dialect.name}; the tables are in {self.dialect.place}")
         with self._translating("taking part in the caller's transaction", theirs):
+            self._ready()
             if not theirs.in_transaction():
                 theirs.begin()
             usable = theirs.dialect.driver in self.dialect.joinable
