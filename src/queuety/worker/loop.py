@@ -58,7 +58,7 @@ class Loop:
         self._outcomes: deque[Outcome] = deque()
         self._executor = make_executor(self._report, self.owner)
         self._turns = Turns(door, definitions, terms.defaults)
-        self._recovery = Recovery(door, definitions, lease_s=terms.lease_s)
+        self._recovery = Recovery(door, definitions, lease_s=terms.lease_s, longest_pause_s=terms.idle_poll_s)
         self._paused: frozenset[str] = frozenset()
         self._pauses = -1
         self._next_us: int | None = None
@@ -133,6 +133,7 @@ class Loop:
         if not (self._is_registered or self._is_stopping):
             self._enter(line)
         now_us = self._door.now_us()
+        self._recovery.note_time(now_us)
         outcomes = self._take()
         slots = self._slots()
         is_busy = bool(outcomes) or (self._is_hungry and slots > 0)

@@ -28,14 +28,31 @@ REAP_EVERY_S: Final = 1.0
 
 
 class Recovery:
-    """Takes back what processes held that are gone, once it may."""
+    """Takes back what processes held that are gone, once it may.
 
-    def __init__(self, door: Door, definitions: Definitions, *, lease_s: float) -> None:
+    `longest_pause_s` is how long its loop sleeps at most; `note_time` is called in every round of that.
+    """
+
+    def __init__(self, door: Door, definitions: Definitions, *, lease_s: float, longest_pause_s: float = 1.0) -> None:
         self._door = door
         self._definitions = definitions
         self._lease_s = lease_s
         self._since = time.monotonic()
         self._reaped = 0.0
+        # A lease that is renewed three times in its length outlives an absence of less than this.
+        self._absence_us = round(max(lease_s / 2, 2 * longest_pause_s) * 1_000_000)
+        self._noted_us: int | None = None
+
+    def note_time(self, now_us: int) -> None:
+        """If time has leapt since the last round, nobody is reaped until a whole lease has passed.
+
+        The machine slept, the processes were stopped, or the database's clock was set forward: those that should have
+        renewed may be as alive as this one. A worker that woke before its supervisor ran every step in hand again.
+        """
+        if self._noted_us is not None and now_us - self._noted_us > self._absence_us:
+            _log.warning("time has leapt by %.1f s; leases may go on", (now_us - self._noted_us) / 1_000_000)
+            self._since = time.monotonic()
+        self._noted_us = now_us
 
     def note_return(self) -> None:
         """The database is back: nobody is reaped until a whole lease has passed, so that an outage costs no re-runs."""
