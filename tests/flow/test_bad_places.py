@@ -15,7 +15,7 @@ from queuety import Queuety, Settings, errors, job, step
 from tests.support.databases import Database
 
 State = dict[str, Any]
-IMPATIENT = Settings(patience_seconds=0.5, connect_timeout_seconds=1)
+IMPATIENT = Settings(patience_seconds=0.1, connect_timeout_seconds=1)
 
 
 @step
@@ -117,4 +117,4 @@ def test_an_address_that_cannot_be_right(url: Any) -> None:
 def test_settings_that_cannot_be_right() -> None:
     for wrong in ({"lease_seconds": 0}, {"jitter": 2}, {"max_value_bytes": 1.5}, {"sqlite_synchronous": "OFF"}):
         with pytest.raises(errors.DefinitionError, match=next(iter(wrong))):
-            Settings(**wrong)  # type: ignore[arg-type]
+            Settings(**wrong)

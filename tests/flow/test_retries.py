@@ -80,7 +80,7 @@ def exact(database: Database, clock: ManualClock) -> Queuety:
 
 def waits_of(app: Queuety, clock: ManualClock, run: int) -> list[float]:
     """Runs it to its end; the seconds between each failure and the next attempt."""
-    waits = []
+    waits: list[float] = []
     while True:
         app.run_until_idle()
         (job,) = app.list_jobs(workflow_id=run)
@@ -123,7 +123,10 @@ def test_jitter_lengthens_a_backoff_by_a_tenth_at_most_and_leaves_lists_and_fixe
 ) -> None:
     builder = app.workflow("w").then(fails, max_attempts=2, backoff="linear")
     runs = app.dispatch_many(builder, [{}] * 40)
-    exact = [app.workflow("w").then(fails, backoff=backoff).dispatch() for backoff in ([10], "fixed")]
+    exact = [
+        app.workflow("w").then(fails, backoff=[10]).dispatch(),
+        app.workflow("w").then(fails, backoff="fixed").dispatch(),
+    ]
     app.run_until_idle()
     waits = [
         (job.available_at - clock.now).total_seconds() for job in app.list_jobs(limit=100) if job.workflow_id in runs

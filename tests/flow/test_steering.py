@@ -315,7 +315,7 @@ def test_runs_are_listed_newest_first_by_status_name_and_page(app: Queuety) -> N
     assert app.list_workflows(limit=0) == []
     for bad in ({"status": "asleep"}, {"limit": -1}):
         with pytest.raises(errors.DefinitionError):
-            app.list_workflows(**bad)  # type: ignore[arg-type]
+            app.list_workflows(**bad)
 
 
 def test_waiting_ends_with_the_run_or_with_its_time(app: Queuety) -> None:

@@ -45,7 +45,11 @@ class Extra(TypedDict, total=False):
     note: str
 
 
-ORDER = {"id": "12345678-1234-5678-1234-567812345678", "total": "12.50", "placed": "2026-01-01T00:00:00Z"}
+ORDER: dict[str, Any] = {
+    "id": "12345678-1234-5678-1234-567812345678",
+    "total": "12.50",
+    "placed": "2026-01-01T00:00:00Z",
+}
 
 
 @step
