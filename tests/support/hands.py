@@ -139,7 +139,7 @@ class House:
 
     def add(self, *jobs: NewJob) -> list[int]:
         """Adds plain jobs in one transaction."""
-        return self.door.write(lambda tx: add_jobs(tx, jobs))
+        return self.door.write(lambda tx: add_jobs(tx, jobs, now_us=tx.now_us()))
 
     def steer(self, workflow_id: int, command: Command) -> None:
         """Somebody asks for something."""

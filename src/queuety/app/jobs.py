@@ -50,14 +50,20 @@ class JobVerbs(Core):
         request = replace(request, options=merged(own, request.options))
         if connection is not None:
             with self._joined(connection) as tx:
-                return add_jobs(tx, [_new_job(request, tx.now_us())])[0]
-        added: list[int] = []
+                now_us = tx.now_us()
+                return add_jobs(tx, [_new_job(request, now_us)], now_us=now_us)[0]
+        made: list[tuple[int, int]] = []
 
         def unit(tx: Tx) -> int:
-            added[:] = add_jobs(tx, [_new_job(request, tx.now_us())])
-            return added[0]
+            now_us = tx.now_us()
+            (job_id,) = add_jobs(tx, [_new_job(request, now_us)], now_us=now_us)
+            made[:] = [(job_id, now_us)]
+            return job_id
 
-        return self._write(unit, landed=lambda tx: added[0] if added and claims.exists(tx, added[0]) else None)
+        def landed(tx: Tx) -> int | None:
+            return made[0][0] if made and claims.was_added(tx, *made[0]) else None
+
+        return self._write(unit, landed=landed)
 
     def job_status(self, job_id: int) -> JobState | None:
         """The job as it is now, or None for an unknown id."""

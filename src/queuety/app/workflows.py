@@ -78,13 +78,18 @@ class WorkflowVerbs(Core):
             return []
         door = self.door
         self.definitions.ensure(door, definition)
-        first: list[int] = []
+        made: list[tuple[list[int], int]] = []
 
         def unit(tx: Tx) -> list[int]:
-            first[:] = start_runs(tx, definition, checked)
-            return list(first)
+            now_us = tx.now_us()
+            ids = start_runs(tx, definition, checked, now_us=now_us)
+            made[:] = [(ids, now_us)]
+            return ids
 
-        return self._write(unit, landed=lambda tx: list(first) if first and load.existing(tx, first[:1]) else None)
+        def landed(tx: Tx) -> list[int] | None:
+            return made[0][0] if made and load.was_started(tx, made[0][0][0], made[0][1]) else None
+
+        return self._write(unit, landed=landed)
 
     def _start(
         self,
@@ -104,13 +109,19 @@ class WorkflowVerbs(Core):
                 workflow_id = tx.reserve(1)[0]
                 return start_run(tx, definition, checked, workflow_id=workflow_id, idempotency_key=idempotency_key)
         self.definitions.ensure(door, definition)
-        reserved: list[int] = []
+        made: list[tuple[int, int]] = []
 
         def unit(tx: Tx) -> int:
-            reserved[:] = tx.reserve(1)
-            return start_run(tx, definition, checked, workflow_id=reserved[0], idempotency_key=idempotency_key)
+            (workflow_id,), now_us = tx.reserve(1), tx.now_us()
+            made[:] = [(workflow_id, now_us)]
+            return start_run(
+                tx, definition, checked, workflow_id=workflow_id, idempotency_key=idempotency_key, now_us=now_us
+            )
 
-        return self._write(unit, landed=lambda tx: reserved[0] if load.existing(tx, reserved) else None)
+        def landed(tx: Tx) -> int | None:
+            return made[0][0] if made and load.was_started(tx, *made[0]) else None
+
+        return self._write(unit, landed=landed)
 
     def _checked(self, payload: Any) -> dict[str, Json]:
         return workflow_payload(payload, max_bytes=self.settings.max_value_bytes)

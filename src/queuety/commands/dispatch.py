@@ -19,13 +19,17 @@ def start_run(
     *,
     workflow_id: int,
     idempotency_key: str | None = None,
+    now_us: int | None = None,
 ) -> int:
-    """Starts one run under this new id and gives back its id, or that of the run which the key already names."""
+    """Starts one run under this new id and gives back its id, or that of the run which the key already names.
+
+    `now_us` is when it is created, the transaction's own time without.
+    """
     if idempotency_key is not None:
         earlier = load.id_of_key(tx, definition.name, idempotency_key)
         if earlier is not None:
             return earlier
-    is_new = _start(tx, definition, [(workflow_id, payload)], idempotency_key=idempotency_key)
+    is_new = _start(tx, definition, [(workflow_id, payload)], idempotency_key=idempotency_key, now_us=now_us)
     if is_new or idempotency_key is None:
         return workflow_id
     # Of several that pass the first look at once, the unique key lets one in; the others read again, past what their
@@ -36,12 +40,14 @@ def start_run(
     return winner
 
 
-def start_runs(tx: Tx, definition: Definition, payloads: Sequence[Mapping[str, Json]]) -> list[int]:
+def start_runs(
+    tx: Tx, definition: Definition, payloads: Sequence[Mapping[str, Json]], *, now_us: int | None = None
+) -> list[int]:
     """Starts a run per payload, in few statements; their ids in order."""
     if not payloads:
         return []
     ids = tx.reserve(len(payloads))
-    _start(tx, definition, list(zip(ids, payloads, strict=True)), idempotency_key=None)
+    _start(tx, definition, list(zip(ids, payloads, strict=True)), idempotency_key=None, now_us=now_us)
     return ids
 
 
@@ -51,9 +57,10 @@ def _start(
     runs: Sequence[tuple[int, Mapping[str, Json]]],
     *,
     idempotency_key: str | None,
+    now_us: int | None,
 ) -> bool:
     """Starts them; False, and nothing is written, if the key is taken."""
-    now_us = tx.now_us()
+    now_us = tx.now_us() if now_us is None else now_us
     rows: list[tuple[Workflow, str]] = []
     effects: list[Effect] = []
     for workflow_id, payload in runs:
@@ -72,8 +79,8 @@ def _start(
     return True
 
 
-def add_jobs(tx: Tx, jobs: Sequence[NewJob]) -> list[int]:
-    """Adds plain jobs; their ids in order."""
-    ids = settle.add_jobs(tx, jobs, now_us=tx.now_us())
+def add_jobs(tx: Tx, jobs: Sequence[NewJob], *, now_us: int) -> list[int]:
+    """Adds plain jobs, created now; their ids in order."""
+    ids = settle.add_jobs(tx, jobs, now_us=now_us)
     tx.dialect.notify(tx.cursor, tx.tables.prefix)
     return ids

@@ -235,9 +235,10 @@ def beat(tx: Tx, job: Job, *, until_us: int, progress: str | None) -> bool:
     return int(tx.cursor.rowcount) == 1
 
 
-def exists(tx: Tx, job_id: int) -> bool:
-    """Whether the job's row is there."""
-    tx.cursor.execute(f"SELECT 1 FROM {tx.statements.jobs} WHERE id = {tx.statements.parameter}", [job_id])
+def was_added(tx: Tx, job_id: int, created_us: int) -> bool:
+    """Whether this job was added at that moment: on SQLite an id that was never committed is drawn again."""
+    p = tx.statements.parameter
+    tx.cursor.execute(f"SELECT 1 FROM {tx.statements.jobs} WHERE id = {p} AND created_us = {p}", [job_id, created_us])
     return tx.cursor.fetchone() is not None
 
 

@@ -171,6 +171,15 @@ def id_of_key(tx: Tx, name: str, idempotency_key: str, *, is_latest: bool = Fals
     return None if row is None else int(row[0])
 
 
+def was_started(tx: Tx, workflow_id: int, created_us: int) -> bool:
+    """Whether this run was started at that moment: on SQLite an id that was never committed is drawn again."""
+    p = tx.statements.parameter
+    tx.cursor.execute(
+        f"SELECT 1 FROM {tx.statements.workflows} WHERE id = {p} AND created_us = {p}", [workflow_id, created_us]
+    )
+    return tx.cursor.fetchone() is not None
+
+
 def has_operation(tx: Tx, run_id: int, operation: int) -> bool:
     """Whether a command with this operation id stands in the run's history."""
     p = tx.statements.parameter
