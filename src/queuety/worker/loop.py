@@ -19,6 +19,7 @@ from queuety.errors import StoreUnavailable
 from queuety.store import claims, workers
 from queuety.store.door import Door, Line
 from queuety.store.rows import Lease
+from queuety.worker.announce import Announcer
 from queuety.worker.execute import Executor
 from queuety.worker.maintain import Recovery
 from queuety.worker.outcome import Outcome, Returned
@@ -58,6 +59,7 @@ class Loop:
         self._outcomes: deque[Outcome] = deque()
         self._executor = make_executor(self._report, self.owner)
         self._turns = Turns(door, definitions, terms.defaults)
+        self._announcer = Announcer()
         self._recovery = Recovery(door, definitions, lease_s=terms.lease_s, longest_pause_s=terms.idle_poll_s)
         self._paused: frozenset[str] = frozenset()
         self._pauses = -1
@@ -180,6 +182,7 @@ class Loop:
 
     def _accept(self, result: Turn, order: Order) -> None:
         """Takes over what the committed turn has brought."""
+        self._announcer.announce(result)
         for outcome in result.lost:
             _log.warning(
                 "attempt %d of job %d (%s) is no longer ours (another took over, or its run moved on): refused",

@@ -15,7 +15,7 @@ from queuety.engine.decide import decide_all
 from queuety.engine.derail import derailed
 from queuety.engine.jobs import decide_job
 from queuety.errors import DefinitionError, NotFoundError, QueuetyError, StoreError
-from queuety.model import Due, Effect, Event, Failed, Job, Succeeded, Workflow
+from queuety.model import Due, Effect, Event, Failed, Job, RetryJob, SaveWorkflow, Succeeded, Workflow, WorkflowStatus
 from queuety.store import claims, load, workers
 from queuety.store.claims import Probe
 from queuety.store.door import Tx
@@ -58,8 +58,9 @@ class Turn:
     """What came of it. `carried` could not be settled now (their workflow is locked elsewhere) and go into the next.
 
     `lost` are outcomes whose job was no longer held: refused, nothing of them was written. `has_more`: there is, or may
-    be, more to claim. `next_us`: the earliest moment at which something that this turn wrote comes due. `proof`: job
-    and token of an attempt that it recorded.
+    be, more to claim. `next_us`: the earliest moment at which something that this turn wrote comes due. `retried`: by
+    id, the jobs that are tried again. `failed_runs`: those that failed in this turn. `proof`: job and token of an
+    attempt that it recorded.
     """
 
     works: list[Work] = field(default_factory=list)
@@ -73,6 +74,8 @@ class Turn:
     wakes_others: bool = False
     next_us: int | None = None
     seen: Probe | None = None
+    retried: dict[int, RetryJob] = field(default_factory=dict)
+    failed_runs: list[Workflow] = field(default_factory=list)
     proof: tuple[int, int] | None = None
 
 
@@ -99,6 +102,8 @@ def turn(
             result.settled.append(outcome)
     plan = Plan.of(effects)
     result.has_more_due = result.has_more_due or any(timer.due_us <= now_us for timer in plan.timers)
+    result.retried = {again.job.id: again for again in plan.retried}
+    result.failed_runs = [one.workflow for one in plan.saved if _fails(one)]
     result.proof = next(((entry.job.id, entry.token) for entry in plan.history if entry.job is not None), None)
     result.stored = write(tx, plan, held)
     _refuse_late(tx, plan, result)
@@ -116,6 +121,10 @@ def turn(
     moments += [result.seen.next_us] if result.seen and result.seen.next_us is not None else []
     result.next_us = min(moments, default=None)
     return result
+
+
+def _fails(saved: SaveWorkflow) -> bool:
+    return saved.workflow.status is WorkflowStatus.FAILED and saved.was.status is not WorkflowStatus.FAILED
 
 
 def _refuse_late(tx: Tx, plan: Plan, result: Turn) -> None:

@@ -76,4 +76,6 @@ class Turns:
             whole.settled += part.settled
             whole.carried += part.carried
             whole.lost += part.lost
+            whole.retried |= part.retried
+            whole.failed_runs += part.failed_runs
         return whole
