@@ -97,6 +97,7 @@ class Core:
         self._door.close()
         if self._door.dialect.is_private:
             self._is_migrated = False
+            self.definitions = Definitions()
 
     def __enter__(self) -> Self:
         return self

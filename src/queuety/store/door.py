@@ -100,6 +100,7 @@ class Door:
             self.ids.close()
         if self._owns_engine and self._pid == os.getpid():
             self.engine.dispose()
+            self.has_schema = self.has_schema and not self.dialect.is_private  # memory is gone with its connection
 
     def now_us(self) -> int:
         """Now by the door's clock, in microseconds since the epoch, UTC. The first call may need the database."""

@@ -248,11 +248,11 @@ def _gather(
             result.settled.extend(own)
         elif workflow_id in present:
             result.carried.extend(own)
-        else:
-            result.lost.extend(own)
+        else:  # the run is gone: `_refuse_late` has its job go too, which would be recovered for ever
+            result.settled.extend(own)
     if order.looks_around:
         promoted = claims.promote(tx, now_us=now_us, limit=PROMOTED)
-        result.has_more = promoted > 0
+        result.has_more = promoted > 0 and (order.slots == 0 or order.alone)
         result.wakes_others = result.wakes_others or promoted > order.slots
         due = [workflow_id for workflow_id in load.due_workflows(tx, now_us, LETTERS) if workflow_id not in absent]
         strange.clear()
