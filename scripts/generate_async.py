@@ -100,7 +100,8 @@ def _method(verb: ast.stmt) -> str:
     signature = ast.unparse(arguments)
     if joins:
         signature = signature.replace(
-            "connection: Connection | Session | None", "connection: AsyncConnection | AsyncSession | None"
+            "connection: Connection | Session | scoped_session[Session] | None",
+            "connection: AsyncConnection | AsyncSession | None",
         )
     names = [argument.arg for argument in arguments.args[1:]]
     keywords = [argument.arg for argument in arguments.kwonlyargs]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, func, make_url, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.pool import NullPool
 
 from queuety import Queuety, WorkflowStatus, errors, job, step
 from tests.support.databases import Database
@@ -202,3 +205,58 @@ def test_the_own_engine_of_an_application_may_be_the_callers(database: Database)
         assert app.run_until_idle() == 0
     metadata.drop_all(engine)
     engine.dispose()
+
+
+def test_a_scoped_session_is_joined_as_its_session(app: Queuety, engine: Engine) -> None:
+    sessions = scoped_session(sessionmaker(engine))
+    app.migrate()
+    kept = start(app, 1, sessions)[0]
+    sessions.commit()
+    lost = start(app, 2, sessions)[0]
+    sessions.rollback()
+    sessions.remove()
+    assert app.workflow_status(kept) is not None
+    assert app.workflow_status(lost) is None
+
+
+def test_a_connection_that_commits_by_itself_is_refused(app: Queuety, engine: Engine) -> None:
+    app.migrate()
+    of_engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+    with of_engine.connect() as connection, pytest.raises(errors.DefinitionError, match="AUTOCOMMIT"):
+        start(app, 1, connection)
+    with Session(of_engine) as session, pytest.raises(errors.DefinitionError, match="takes nothing back"):
+        start(app, 2, session)
+    assert app.list_workflows() == []
+
+
+def test_another_sqlite_file_is_refused_also_if_it_has_the_tables(tmp_path: Path) -> None:
+    ours, theirs = f"sqlite:///{tmp_path / 'ours.db'}", f"sqlite:///{tmp_path / 'theirs.db'}"
+    with Queuety(ours) as app, Queuety(theirs) as other:
+        app.migrate()
+        other.migrate()
+        for url, place in ((theirs, "SQLite file .*theirs.db"), ("sqlite://", "SQLite in memory")):
+            engine = create_engine(url)
+            with (
+                engine.begin() as connection,
+                pytest.raises(
+                    errors.DefinitionError, match=f"connection= leads to {place}.*; the tables are in .*ours"
+                ),
+            ):
+                app.dispatch(invoice, {"order": 1}, connection=connection)
+            engine.dispose()
+        assert app.list_jobs() == other.list_jobs() == []
+
+
+def test_the_same_sqlite_file_by_another_name_is_joined(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with Queuety(f"sqlite:///{tmp_path / 'shop.db'}") as app:
+        app.migrate()
+        engines = [
+            create_engine(f"sqlite:///{tmp_path / 'link' / 'shop.db'}"),
+            create_engine("sqlite://", creator=lambda: sqlite3.connect(tmp_path / "shop.db"), poolclass=NullPool),
+        ]
+        for engine in engines:
+            with engine.begin() as connection:
+                app.dispatch(invoice, {"order": 1}, connection=connection)
+            engine.dispose()
+        assert len(app.list_jobs()) == 2

@@ -22,7 +22,7 @@ from queuety.store.dialects import Limits
 from queuety.store.door import Door, Tx
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import Session, scoped_session
 
     from queuety.worker.wake import Wakes
 
@@ -112,7 +112,7 @@ class Core:
         return result
 
     @contextmanager
-    def _joined(self, connection: Connection | Session) -> Iterator[Tx]:
+    def _joined(self, connection: Connection | Session | scoped_session[Session]) -> Iterator[Tx]:
         """The caller's own transaction, the tables and definitions being there already."""
         with self.door.joined(connection) as tx:
             yield tx

@@ -17,7 +17,7 @@ from queuety.store.door import Tx
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import Session, scoped_session
 
 
 class JobVerbs(Core):
@@ -32,7 +32,7 @@ class JobVerbs(Core):
         priority: Priority | int | str | None = None,
         delay: float | None = None,
         max_attempts: int | None = None,
-        connection: Connection | Session | None = None,
+        connection: Connection | Session | scoped_session[Session] | None = None,
     ) -> int:
         """Adds a job and gives back its id. What the call says wins over what the handler says.
 

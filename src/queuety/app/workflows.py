@@ -22,7 +22,7 @@ from queuety.store.door import Tx
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import Session, scoped_session
 
 
 WAIT_PAUSE_S = (0.01, 0.5)
@@ -37,7 +37,7 @@ class WorkflowVerbs(Core):
         builder: WorkflowBuilder,
         payload: Any = None,
         *,
-        connection: Connection | Session | None = None,
+        connection: Connection | Session | scoped_session[Session] | None = None,
     ) -> int:
         """Starts a run of what the builder says and gives back its id.
 
@@ -53,7 +53,7 @@ class WorkflowVerbs(Core):
         payload: Any = None,
         *,
         idempotency_key: str | None = None,
-        connection: Connection | Session | None = None,
+        connection: Connection | Session | scoped_session[Session] | None = None,
     ) -> int:
         """Starts a run of a definition in its JSON form (`builder.definition()`) and gives back its id.
 
@@ -96,7 +96,7 @@ class WorkflowVerbs(Core):
         definition: Definition,
         payload: Any,
         idempotency_key: str | None,
-        connection: Connection | Session | None,
+        connection: Connection | Session | scoped_session[Session] | None,
     ) -> int:
         checked = self._checked(payload)
         door = self.door

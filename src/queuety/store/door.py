@@ -8,7 +8,6 @@ back and passes.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from queuety.store.clock import Clock, DatabaseClock
 from queuety.store.dialects import Dialect, Fault, Limits, dialect_for, engine_for
 from queuety.store.hooks import Listener, StatementHook, WatchedCursor, unusable_cursor
 from queuety.store.ids import Ids
+from queuety.store.joining import joinable
 from queuety.store.patience import Patience
 from queuety.store.schema import Tables
 from queuety.store.statements import Statements
@@ -31,7 +31,7 @@ from queuety.store.turns import Turn, turn_for
 from queuety.store.tx import Line, Tx, inherited
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import Session, scoped_session
 
 __all__ = ["Door", "Limits", "Line", "Tx", "Unit"]
 
@@ -153,19 +153,13 @@ class Door:
         return self._persist(attempt, patience_s, "reading" if reads else "writing")
 
     @contextmanager
-    def joined(self, connection: Connection | Session) -> Iterator[Tx]:
+    def joined(self, connection: Connection | Session | scoped_session[Session]) -> Iterator[Tx]:
         """The caller's own transaction, begun if it was not. Neither committed, rolled back nor repeated here.
 
-        Raises `DefinitionError` if it leads to another kind of database, `StoreError` for a driver's error.
+        Raises `DefinitionError` if it leads elsewhere or commits by itself, `StoreError` for a driver's error.
         """
-        theirs = connection if isinstance(connection, Connection) else _connection_of(connection)
-        if not isinstance(theirs, Connection):
-            raise DefinitionError(
-                f"connection={type(connection).__name__}: an SQLAlchemy Connection or Session is needed "
-                f"(of an AsyncConnection or AsyncSession, what its `run_sync` passes)"
-            )
-        if theirs.dialect.name not in self.dialect.names:
-            raise DefinitionError(f"connection= leads to {theirs.dialect.name}; the tables are in {self.dialect.place}")
+        with self._translating("taking part in the caller's transaction"):
+            theirs = joinable(connection, self.engine, self.dialect)
         with self._translating("taking part in the caller's transaction", theirs):
             self._ready()
             if not theirs.in_transaction():
@@ -367,12 +361,6 @@ class Door:
         self.ids = Ids(self)
         self._closing = threading.Event()
         self._pid = os.getpid()
-
-
-def _connection_of(session: Session) -> Any:
-    """What a `Session` works on; anything else as it is. Whoever has a session has imported the ORM already: 50 ms."""
-    orm = sys.modules.get("sqlalchemy.orm")
-    return session.connection() if orm is not None and isinstance(session, orm.Session) else session
 
 
 class _AtCommit(Exception):

@@ -107,6 +107,10 @@ class Usual:
         """Names what only one transaction may write at a time; None if writers exclude each other row by row."""
         return None
 
+    def leads_elsewhere(self, theirs: Connection, own: Engine) -> str | None:
+        """How messages name the database of a caller's connection, if it is surely not that of our own engine."""
+        return None
+
     def check_idle(self, engine: Engine) -> None:
         """Raises `StoreError` if the one connection of a private database is in a transaction that is not ours."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote
 
-from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool, SingletonThreadPool, StaticPool
 
@@ -165,6 +165,16 @@ class SqliteDialect(Dialect):
 
     def writer_key(self) -> str | None:
         return self._writer
+
+    def leads_elsewhere(self, theirs: Connection, own: Engine) -> str | None:
+        # What is written to another file succeeds if it has such tables too, and no worker of ours ever sees it.
+        named = _path_of(theirs.engine.url)
+        if self._path is not None and named is not None and os.path.realpath(named) == self._writer:
+            return None
+        path = theirs.exec_driver_sql("SELECT file FROM pragma_database_list WHERE name = 'main'").scalar()
+        if not path:
+            return None if self._path is None and theirs.engine.pool is own.pool else "SQLite in memory elsewhere"
+        return None if os.path.realpath(path) == self._writer else f"SQLite file {path}"
 
     def check_idle(self, engine: Engine) -> None:
         # Looked at without taking it from the pool: giving it back would roll the caller back.
