@@ -58,17 +58,18 @@ def note_neighbours(number: int) -> None:
 
 
 def test_a_worker_with_always_one_thing_in_hand_sees_what_comes_due_and_what_is_paused(database: Database) -> None:
-    with Queuety(database.url) as app, Queuety(database.url) as elsewhere, working(app, "default,other"):
-        app.workflow("w").then(around, name="around").dispatch()
-        elsewhere.dispatch(note_word, {"word": "due"}, delay=0.3)
-        until(lambda: notes == ["due"], within_s=5)
-        elsewhere.pause("other")
-        statements: list[str] = []
-        app.door.on_statement = statements.append
-        until(lambda: any("paused_us IS NOT NULL" in text for text in statements), within_s=5)
-        app.door.on_statement = None
-        let_go.set()
-    check(app.door)
+    with Queuety(database.url) as app, Queuety(database.url) as elsewhere:
+        with working(app, "default,other"):
+            app.workflow("w").then(around, name="around").dispatch()
+            elsewhere.dispatch(note_word, {"word": "due"}, delay=0.3)
+            until(lambda: notes == ["due"], within_s=5)
+            elsewhere.pause("other")
+            statements: list[str] = []
+            app.door.on_statement = statements.append
+            until(lambda: any("paused_us IS NOT NULL" in text for text in statements), within_s=5)
+            app.door.on_statement = None
+            let_go.set()
+        check(app.door)
 
 
 @pytest.mark.serial
