@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -154,14 +155,20 @@ def test_a_connection_to_another_kind_of_database_is_refused(app: Queuety, datab
         app.dispatch(invoice, {"order": 1}, connection=connection)
 
 
+DRIVERS = {
+    "sqlite": ("aiosqlite", "sqlite+aiosqlite"),
+    "postgresql": ("psycopg", "postgresql+psycopg_async"),
+    "mysql": ("aiomysql", "mysql+aiomysql"),
+}
+
+
 @asynccontextmanager
-async def async_engine(url: str) -> AsyncIterator[Any]:
-    """The caller's own asynchronous engine; on MySQL there is no driver for one among what the tests install."""
-    parsed = make_url(url)
-    drivers = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg_async"}
-    if parsed.get_backend_name() not in drivers:
-        pytest.skip("no asynchronous driver for MySQL is installed")
-    made = create_async_engine(parsed.set(drivername=drivers[parsed.get_backend_name()]))
+async def async_engine(database: Database) -> AsyncIterator[Any]:
+    """The caller's own asynchronous engine, if there is a driver for it."""
+    module, drivername = DRIVERS[database.kind]
+    if find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
+    made = create_async_engine(make_url(database.url).set(drivername=drivername))
     try:
         yield made
     finally:
@@ -179,7 +186,7 @@ def test_an_asynchronous_dispatch_is_committed_or_rolled_back_with_the_callers_t
 
     async def scenario() -> int:
         runs = []
-        async with async_engine(database.url) as own:
+        async with async_engine(database) as own:
             for order in (1, 2, 3):
                 async with own.connect() if kind == "connection" else AsyncSession(own) as theirs:
                     runs.append((await transact(theirs, order))[0])
