@@ -353,3 +353,40 @@ def test_several_hosts_mean_the_one_that_writes(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(StoreUnavailable):
             Door.open(url, limits=Limits(patience_s=0)).read(lambda tx: one(tx, "SELECT 1"))
     assert [arguments.get("target_session_attrs") for arguments in given] == ["read-write", None]
+
+
+@pytest.mark.parametrize("level", ["AUTOCOMMIT", "REPEATABLE READ", None])
+@both
+def test_an_engine_of_the_callers_own_has_our_transactions_whatever_its_own_are_like(
+    fresh_database: Database, door: Door, level: str | None
+) -> None:
+    """MySQL's usual level hides from a claim what the job's last step has written, and AUTOCOMMIT halves a turn."""
+    engine = create_engine(fresh_database.url, **({"isolation_level": level} if level else {}))
+    own = Door.open(engine)
+
+    def breaks(tx: Tx) -> None:
+        raise_n(tx, 1)
+        raise ValueError("taken back")
+
+    def looks_twice(tx: Tx) -> list[object]:
+        first = one(tx, "SELECT n FROM things WHERE id = 2")
+        door.write(lambda other: raise_n(other, 2))
+        return [first, one(tx, "SELECT n FROM things WHERE id = 2")]
+
+    try:
+        with pytest.raises(ValueError, match="taken back"):
+            own.write(breaks)
+        assert door.read(lambda tx: one(tx, "SELECT n FROM things WHERE id = 1")) == 0
+        assert own.write(looks_twice) == [0, 1]
+        with own.line() as line:
+            assert own.write(looks_twice, on=line) == [1, 2]
+        with engine.connect() as theirs:
+            if level != "AUTOCOMMIT":
+                assert theirs.get_isolation_level() == (level or theirs.default_isolation_level)
+            theirs.execute(text("UPDATE things SET n = 7 WHERE id = 1"))
+            theirs.rollback()
+            kept = 7 if level == "AUTOCOMMIT" else 0
+            assert theirs.execute(text("SELECT n FROM things WHERE id = 1")).scalar() == kept
+    finally:
+        own.close()
+        engine.dispose()

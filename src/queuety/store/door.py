@@ -76,15 +76,15 @@ class Door:
     ) -> Door:
         """A door to this database; connects when it is first used. Raises `DefinitionError` if the URL cannot be right.
 
-        An `Engine` is used as it is (its time-outs, pool and isolation level) and never disposed of. `clock` stands in
-        for the database's.
+        An `Engine` is used with its pool and time-outs, and never disposed of. `clock` stands in for the database's.
         """
         limits = limits or Limits()
         tables = Tables(_checked(table_prefix))
         if hasattr(url, "sync_engine"):
             raise DefinitionError("an AsyncEngine was given; give the URL or an Engine, for `_async` calls too")
         if isinstance(url, Engine):
-            door = cls(url, dialect_for(url), tables, limits, owns_engine=False)
+            dialect = dialect_for(url)
+            door = cls(dialect.adopted(url), dialect, tables, limits, owns_engine=False)
         else:
             engine = engine_for(url, limits)
             door = cls(engine, dialect_for(engine, limits), tables, limits, owns_engine=True)

@@ -61,7 +61,9 @@ class Ids:
     def _apart(self) -> Line:
         if self._line is None:
             engine = self._door.engine
-            self._line = self._door.line(Engine(engine.pool.recreate(), engine.dialect, engine.url))
+            options = engine.get_execution_options()
+            apart = Engine(engine.pool.recreate(), engine.dialect, engine.url, execution_options=options)
+            self._line = self._door.line(apart)
         return self._line
 
 

@@ -111,6 +111,10 @@ class Usual:
         """How messages name the database of a caller's connection, if it is surely not that of our own engine."""
         return None
 
+    def adopted(self, engine: Engine) -> Engine:
+        """The caller's own engine as our transactions need it; theirs stay as they are."""
+        return engine
+
     def check_idle(self, engine: Engine) -> None:
         """Raises `StoreError` if the one connection of a private database is in a transaction that is not ours."""
 

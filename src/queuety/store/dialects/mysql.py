@@ -61,6 +61,11 @@ class MysqlDialect(Dialect):
         watch(engine)
         return engine
 
+    def adopted(self, engine: Engine) -> Engine:
+        # REPEATABLE READ, the usual level, locks rows as they are and reads others as they were when the transaction
+        # first read: a claimed step would get the state from before the step that it follows.
+        return engine.execution_options(isolation_level="READ COMMITTED")
+
     def fault_of(self, error: Exception) -> Fault:
         code = error.args[0] if error.args else None
         if isinstance(code, int):

@@ -107,6 +107,10 @@ class PostgresDialect(Dialect):
         watch(engine)
         return engine
 
+    def adopted(self, engine: Engine) -> Engine:
+        # With AUTOCOMMIT a turn would be written by halves; above this level it fails to lock a row that has changed.
+        return engine.execution_options(isolation_level="READ COMMITTED")
+
     def begin_write(self, cursor: Cursor, deadline: float) -> None:
         self.begin_read(cursor)
 
