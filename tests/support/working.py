@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -158,8 +159,8 @@ class Works:
         """Ends what still runs; children of a killed supervisor finish by themselves, so their handlers are let go."""
         for process in self._processes:
             if process.poll() is None:
-                process.terminate()
-                process.terminate()
+                process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGINT)
         for process in self._processes:
             try:
                 process.wait(10)

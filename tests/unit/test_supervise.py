@@ -290,13 +290,17 @@ def exit_code(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_and_a_second_one_stops_at_once(stage: Stage, process: int, first: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)], ids=["term", "int"]
+)
+def test_a_signal_stops_and_a_second_one_stops_at_once(
+    stage: Stage, process: int, first: signal.Signals, second: signal.Signals
+) -> None:
     actor = stage.enters()
     actor.tell(owner=1)
     os.kill(process, first)
     assert actor.hears() == "stop"
-    os.kill(process, signal.SIGTERM)
+    os.kill(process, second)
     assert actor.hears() == "stop now"
     actor.exit(0)
     assert exit_code(process) == 0

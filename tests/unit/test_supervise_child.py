@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 
 from queuety.errors import StoreUnavailable
+from queuety.worker import signals
 from queuety.worker.alone import Alone
 from queuety.worker.messages import Lines, Order, Status
 from queuety.worker.terms import Terms
@@ -380,3 +381,18 @@ with StopSignals() as signals:
 def test_a_signal_to_a_forked_child_ends_it_and_not_the_worker() -> None:
     said = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True)
     assert said.stdout.split() == ["{-15}", "0", "1"], said.stderr
+
+
+def test_a_signal_and_its_echo_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`timeout 60 queuety work` sends two SIGTERM: handlers were cut off without their grace time."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with signals.StopSignals() as counted:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert counted.take() == 1
+        signal.raise_signal(signal.SIGINT)
+        assert counted.take() == 1
+        now[0] += signals.ECHO_S
+        signal.raise_signal(signal.SIGTERM)
+        assert counted.take() == 1

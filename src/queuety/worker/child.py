@@ -160,13 +160,15 @@ class Child:
 
     def _obey(self, word: str) -> None:
         with self._lock:
+            is_first = self._told is None
             if self._told != STOP_NOW:
                 self._told = word
             loop = self._loop
         self._has_word.set()
         if loop is not None:
             loop.stop(at_once=word == STOP_NOW)
-            _log.info("worker process %d takes no more jobs", os.getpid())
+            if is_first:
+                _log.info("worker process %d takes no more jobs", os.getpid())
 
     def _finish_alone(self) -> None:
         """The supervisor is gone: nobody renews but this process, and nobody kills it if it does not end."""

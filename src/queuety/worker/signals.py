@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,19 +15,25 @@ from typing import Any, Final, Self
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
+ECHO_S: Final = 0.2
+"""Within this time the same signal again is the same wish, and not the second that stops at once: timeout(1) signals
+its child and then its whole group, and launchers hand on the Ctrl-C that the terminal has already sent to all."""
+
 
 class StopSignals:
     """While the context is open, `counted` signals are counted and `ignored` ones do nothing; then all is as it was.
 
-    Only the main thread can have it so; elsewhere no signal is touched and none arrives. `fd` is readable when one has.
-    An ignored signal gets a handler that does nothing: what a process truly ignores, the programs it starts ignore too.
-    A forked child counts nothing: a stopping signal does there what it did before.
+    The same signal again within `ECHO_S` is not counted. Only the main thread can have it so; elsewhere no signal is
+    touched and none arrives. `fd` is readable when one has. An ignored signal gets a handler that does nothing: what a
+    process truly ignores, the programs it starts ignore too. A forked child counts nothing: a stopping signal does
+    there what it did before.
     """
 
     def __init__(self, counted: Iterable[signal.Signals] = STOPPING, *, ignored: Iterable[signal.Signals] = ()) -> None:
         self._counted = tuple(counted)
         self._ignored = tuple(ignored)
         self._before: dict[signal.Signals, Any] = {}
+        self._noted: dict[int, float] = {}
         self.fd = -1
         self._write = -1
 
@@ -79,9 +86,13 @@ class StopSignals:
             if (handler := self._before.get(one)) is not None:
                 signal.signal(one, handler)
 
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
+    def _note(self, number: int, _frame: FrameType | None) -> None:
         if self._write < 0:
             return
+        now = time.monotonic()
+        if now - self._noted.get(number, -ECHO_S) < ECHO_S:
+            return
+        self._noted[number] = now
         try:
             os.write(self._write, b"!")
         except BlockingIOError:
