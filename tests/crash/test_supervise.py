@@ -160,7 +160,7 @@ def test_a_second_signal_stops_at_once(house: tuple[Works, Queuety]) -> None:
     process = works.work(grace_s=1000.0)
     works.witness.sees()
     process.send_signal(signal.SIGTERM)
-    works.waits_for("stopping 1 worker processes within")
+    works.waits_for("stopping the worker processes (1) within")
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_S) == 0
     assert (job_of(app, run).status, job_of(app, run).attempts) == (JobStatus.PENDING, 0)
