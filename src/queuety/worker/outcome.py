@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from queuety.codec import checked_mapping, encode
 from queuety.define.call import Plan
 from queuety.define.options import gives_up
 from queuety.errors import JobTimeout, PayloadError, Retry
@@ -18,6 +19,9 @@ from queuety.worker import faults
 
 _LONGEST_RETRY_S: Final = 100 * 365.25 * 86_400
 _NO_OPTIONS: Final = Options()
+_SMALL_STATE: Final = 65_536
+"""What a state of fewer characters adds to a result is not counted: that would cost every step."""
+_BYTES_OF_CHARACTER: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +29,10 @@ class Work:
     """A claimed job with all that running it takes.
 
     `ref` is the handler, None for the one in the job's row. `state` is the public state for steps and cleanup handlers
-    (a plain job runs with `job.payload`); nobody may change it any more, handlers get copies. `timeout_s` is the
-    effective limit, None for none; of the options only `retry_on` and `give_up_on` are read. `iteration` counts the
-    rounds of a repeat; `jitter` is the largest share by which a back-off may be lengthened.
+    (a plain job runs with `job.payload`); nobody may change it any more, handlers get copies. `state_characters` is
+    what it takes as JSON, or somewhat more. `timeout_s` is the effective limit, None for none; of the options only
+    `retry_on` and `give_up_on` are read. `iteration` counts the rounds of a repeat; `jitter` is the largest share by
+    which a back-off may be lengthened.
     """
 
     job: Job
@@ -39,6 +44,7 @@ class Work:
     workflow_name: str | None = None
     iteration: int | None = None
     jitter: float = 0.0
+    state_characters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +73,18 @@ def returned(work: Work, plan: Plan, value: object, span: Span, *, max_bytes: in
         if value is None or work.job.role is not Role.STEP:
             return Succeeded(work.job, {}, span)
         output = plan.output(value, max_bytes=max_bytes)
+        if work.state_characters > _SMALL_STATE:
+            _check_state(work, output, max_bytes)
     except BaseException as exc:  # noqa: BLE001 - the value is the user's object, and reading it may raise anything
         return raised(work, exc, span)
     return Succeeded(work.job, output, span)
+
+
+def _check_state(work: Work, output: State, max_bytes: int) -> None:
+    """Raise if the state would grow beyond what may be stored: on MySQL the snapshot would not pass to the server."""
+    at_most = _BYTES_OF_CHARACTER * work.state_characters + len(encode(output).encode())
+    if at_most > max_bytes:
+        checked_mapping({**work.state, **output}, what="state with this result", max_bytes=max_bytes)
 
 
 def _refuse_unrun(value: object) -> None:

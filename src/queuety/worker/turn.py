@@ -316,7 +316,8 @@ def _prepare(
         result.stored.setdefault(job.workflow_id, found)
         try:
             definition = definitions.get(tx, found.workflow.definition_hash)
-            result.works.append(work_of(job, found.workflow, definition, defaults))
+            size = found.state_bytes + found.delta_bytes
+            result.works.append(work_of(job, found.workflow, definition, defaults, state_characters=size))
         except DefinitionError as error:
             result.unprepared.append(Unhandled(job, f"this version of queuety cannot read the definition: {error}"))
         except LookupError as error:

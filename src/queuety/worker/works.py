@@ -31,10 +31,18 @@ class Defaults:
     handler_grace_us: int = 0
 
 
-def work_of(job: Job, workflow: Workflow | None, definition: Definition | None, defaults: Defaults) -> Work:
+def work_of(
+    job: Job,
+    workflow: Workflow | None,
+    definition: Definition | None,
+    defaults: Defaults,
+    *,
+    state_characters: int = 0,
+) -> Work:
     """The work that this job is.
 
-    A step's handler and options stand in the definition, any other job's in its own row.
+    A step's handler and options stand in the definition, any other job's in its own row. `state_characters` is what the
+    workflow's state takes at most.
     """
     if workflow is None or definition is None:
         ref, options, step_name = HandlerRef(job.handler, job.config), job.options or NO_OPTIONS, None
@@ -52,6 +60,7 @@ def work_of(job: Job, workflow: Workflow | None, definition: Definition | None, 
         options=options,
         timeout_s=defaults.timeout_s if options.timeout_s is None else options.timeout_s,
         jitter=defaults.jitter,
+        state_characters=state_characters,
     )
 
 
