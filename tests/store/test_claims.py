@@ -213,6 +213,17 @@ def test_giving_back_costs_no_attempt(house: House) -> None:
     assert house.rows("history", run_id=run) == []
 
 
+def test_many_jobs_of_one_claim_are_given_back_in_one_statement(house: House) -> None:
+    ids(house, *[new_job() for _ in range(40)])
+    jobs = house.hand().claim()
+    said: list[str] = []
+    house.door.on_statement = said.append
+    count = house.door.write(lambda tx: claims.give_back(tx, [(job.id, job.token) for job in jobs]))
+    house.door.on_statement = None
+    assert count == 40
+    assert sum(text.startswith("UPDATE") for text in said) == 1
+
+
 def test_a_job_that_another_holds_is_not_given_back(house: House) -> None:
     ids(house, new_job())
     hand = house.hand()

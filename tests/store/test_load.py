@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from queuety.model import Workflow, WorkflowStatus
 from queuety.store import load
 from queuety.store.load import Held, Runs
+from queuety.store.tx import Tx
 from tests.support.hands import House, definition, single, succeeded
 
 
@@ -82,3 +85,25 @@ def test_the_key_of_a_run_is_found_by_name_and_key(house: House) -> None:
     assert house.door.read(lambda tx: load.id_of_key(tx, "report", "k")) == run
     assert house.door.read(lambda tx: load.id_of_key(tx, "report", "K")) is None
     assert house.door.read(lambda tx: load.id_of_key(tx, "other", "k")) is None
+
+
+def statements_of(house: House, unit: Callable[[Tx], object]) -> list[str]:
+    said: list[str] = []
+    house.door.write(unit)  # whatever is done once has been done
+    house.door.on_statement = said.append
+    try:
+        house.door.write(unit)
+    finally:
+        house.door.on_statement = None
+    return [text for text in said if text.startswith(("SELECT", "UPDATE", "INSERT", "DELETE"))]
+
+
+def test_the_states_of_many_runs_that_another_process_advanced_cost_a_few_statements(house: House) -> None:
+    """Of those whose state is a snapshot and deltas since it."""
+    runs = house.dispatch_many(definition(single("a"), single("b")), [{"text": "x" * 3000}] * 130)
+    hand = house.hand()
+    hand.turn(*(succeeded(job, {"n": number}) for number, job in enumerate(hand.claim(200))))
+    said = statements_of(house, lambda tx: load.read(tx, Runs(), runs))
+    assert len(said) <= 4, said
+    found = house.door.read(lambda tx: load.read(tx, Runs(), runs))
+    assert sorted(found[run].workflow.state["n"] for run in runs) == list(range(130))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from queuety.model import Job, NewJob
+from queuety.model import Job, JobPhase, NewJob
 from queuety.store.door import Tx
 from queuety.store.rows import TOP_RANK, Lease, claimed_from_new, claimed_from_row, job_row
 from queuety.store.schema import LOOKED_FOR
@@ -177,19 +177,34 @@ def renew(tx: Tx, owners: Collection[int], until_us: int) -> int:
     return int(tx.cursor.rowcount)
 
 
-def give_back(tx: Tx, held: Sequence[tuple[int, int]]) -> int:
-    """Releases jobs (id and token) that were claimed and not run: ready again, the attempt not counted."""
+def give_back(
+    tx: Tx, held: Iterable[tuple[int, int]], *, phase: JobPhase = JobPhase.READY, ended_by_us: int | None = None
+) -> int:
+    """Releases jobs (id and token), the attempt not counted, as ready or as suspects; says how many.
+
+    With `ended_by_us` only those whose lease had ended by then. One statement for each claim that they came from.
+    """
     statements = tx.statements
     p = statements.parameter
-    released = 0
+    still, more = ended_by(p, ended_by_us)
+    by_token: dict[int, list[int]] = {}
     for job_id, token in sorted(held):
+        by_token.setdefault(token, []).append(job_id)
+    released = 0
+    for token, ids in by_token.items():
+        among, parameters = statements.bulk.among("id", ids)
         tx.cursor.execute(
-            f"UPDATE {statements.jobs} SET phase = 'ready', token = NULL, owner = NULL, wake_us = NULL, "
-            f"attempts = attempts - 1, started_us = NULL WHERE id = {p} AND token = {p} AND phase = 'leased'",
-            [job_id, token],
+            f"UPDATE {statements.jobs} SET phase = {p}, token = NULL, owner = NULL, wake_us = NULL, suspect = 0, "
+            f"attempts = attempts - 1, started_us = NULL WHERE {among} AND token = {p} AND phase = 'leased'{still}",
+            [phase.value, *parameters, token, *more],
         )
         released += int(tx.cursor.rowcount)
     return released
+
+
+def ended_by(parameter: str, ended_by_us: int | None) -> tuple[str, list[int]]:
+    """A further condition on a lease, with its parameters: none, or that it had ended by this moment."""
+    return ("", []) if ended_by_us is None else (f" AND wake_us < {parameter}", [ended_by_us])
 
 
 def put_off(tx: Tx, job: Job, *, until_us: int, now_us: int, message: str) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from queuety.model import Job
+from queuety.model import Job, JobPhase
+from queuety.store import claims
 from queuety.store.door import Tx
 from queuety.store.rows import claimed_from_row
 from queuety.store.statements import CLAIM_COLUMNS
@@ -87,17 +88,8 @@ def suspect(tx: Tx, fallen: Sequence[Fallen], *, ended_by_us: int | None) -> int
     end of those leases does not look like a death alone.
     """
     statements = tx.statements
-    p = statements.parameter
-    still, more = _ended_by(p, ended_by_us)
-    count = 0
-    for one in sorted(fallen, key=lambda one: one.job.id):
-        tx.cursor.execute(
-            f"UPDATE {statements.jobs} SET phase = 'suspect', token = NULL, owner = NULL, wake_us = NULL, "
-            f"attempts = attempts - 1, started_us = NULL, suspect = 0 "
-            f"WHERE id = {p} AND token = {p} AND phase = 'leased'{still}",
-            [one.job.id, one.job.token, *more],
-        )
-        count += int(tx.cursor.rowcount)
+    held = [(one.job.id, one.job.token) for one in fallen]
+    count = claims.give_back(tx, held, phase=JobPhase.SUSPECT, ended_by_us=ended_by_us)
     for owner in sorted({one.owner for one in fallen}):
         rest = [one.job.id for one in held_by(tx, owner)]
         if rest:
@@ -108,14 +100,10 @@ def suspect(tx: Tx, fallen: Sequence[Fallen], *, ended_by_us: int | None) -> int
 def take_over(tx: Tx, fallen: Fallen, token: int, *, now_us: int, ended_by_us: int | None) -> Job | None:
     """The job under a new token, so that nobody else can settle it any more; None if it is not held as it was seen."""
     p = tx.statements.parameter
-    still, more = _ended_by(p, ended_by_us)
+    still, more = claims.ended_by(p, ended_by_us)
     tx.cursor.execute(
         f"UPDATE {tx.statements.jobs} SET token = {p}, wake_us = {p} "
         f"WHERE id = {p} AND token = {p} AND phase = 'leased'{still}",
         [token, now_us, fallen.job.id, fallen.job.token, *more],
     )
     return replace(fallen.job, token=token) if int(tx.cursor.rowcount) == 1 else None
-
-
-def _ended_by(parameter: str, ended_by_us: int | None) -> tuple[str, list[int]]:
-    return ("", []) if ended_by_us is None else (f" AND wake_us < {parameter}", [ended_by_us])

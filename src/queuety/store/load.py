@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from queuety.codec import decode
 from queuety.errors import StoreError
@@ -18,6 +19,9 @@ from queuety.model.deltas import fold
 from queuety.store.door import Tx
 from queuety.store.rows import workflow_from_row
 from queuety.store.statements import WORKFLOW_COLUMNS
+
+DELTAS_AT_ONCE: Final = 50
+"""Runs whose deltas are read in one statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +144,19 @@ def _decode(tx: Tx, rows: Sequence[Sequence[Any]], strange: dict[int, str] | Non
 
 def _deltas(tx: Tx, between: Mapping[int, tuple[int, int]]) -> dict[int, list[tuple[dict[str, Any], list[str]]]]:
     """What each of these runs has set and removed after the first version given for it, up to the second, in order."""
-    statements = tx.statements
-    p = statements.parameter
-    found: dict[int, list[tuple[dict[str, Any], list[str]]]] = {}
-    for run_id, (after, upto) in between.items():
-        tx.cursor.execute(
-            f"SELECT changed, removed FROM {statements.history} WHERE run_id = {p} AND seq > {p} AND seq <= {p} "
-            "AND (changed IS NOT NULL OR removed IS NOT NULL) ORDER BY seq",
-            [run_id, after, upto],
-        )
-        found[run_id] = [
-            (decode(changed) if changed else {}, decode(removed) if removed else [])
-            for changed, removed in tx.cursor.fetchall()
-        ]
+    p = tx.statements.parameter
+    # A part of its own for each run: every database reads that as a range of the primary key.
+    part = (
+        f"SELECT run_id, seq, changed, removed FROM {tx.statements.history} WHERE run_id = {p} AND seq > {p} "
+        f"AND seq <= {p} AND (changed IS NOT NULL OR removed IS NOT NULL)"
+    )
+    found: dict[int, list[tuple[dict[str, Any], list[str]]]] = {run_id: [] for run_id in between}
+    pending = iter(between.items())
+    while some := list(islice(pending, DELTAS_AT_ONCE)):
+        parameters = [number for run_id, (after, upto) in some for number in (run_id, after, upto)]
+        tx.cursor.execute(" UNION ALL ".join([part] * len(some)), parameters)
+        for run_id, _, changed, removed in sorted(tx.cursor.fetchall(), key=lambda row: (row[0], row[1])):
+            found[run_id].append((decode(changed) if changed else {}, decode(removed) if removed else []))
     return found
 
 

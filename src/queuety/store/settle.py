@@ -91,7 +91,10 @@ def write(tx: Tx, plan: Plan, held: Mapping[int, Held]) -> dict[int, Held]:
     _close(tx, plan)
     for drop in plan.dropped:
         tx.cursor.execute(tx.statements.drop_jobs, [drop.message, drop.now_us, drop.workflow_id])
-        tx.cursor.execute(tx.statements.drop_timers, [drop.workflow_id])
+    if plan.dropped:
+        runs = sorted({drop.workflow_id for drop in plan.dropped})
+        inbox = f"DELETE FROM {tx.statements.inbox}"
+        tx.statements.change_among(tx.cursor, inbox, "workflow_id", runs, " AND kind = 'timer'")
     grown = _append_history(tx, plan.history)
     stored = _save(tx, plan.saved, held, grown)
     if plan.timers:

@@ -165,7 +165,6 @@ class Statements:
             f"completed_us = {p} WHERE workflow_id = {p} AND role <> 'cleanup' "
             f"AND phase IN ('ready', 'delayed', 'suspect', 'leased')"
         )
-        self.drop_timers = f"DELETE FROM {inbox} WHERE workflow_id = {p} AND kind = 'timer'"
         self.due_inbox = f"SELECT workflow_id FROM {inbox} WHERE due_us <= {p} ORDER BY due_us LIMIT {p}"
         self.parameter = p
 

@@ -144,10 +144,12 @@ class PostgresBulk:
     def _by_size(self, rows: Sequence[Row], texts: Sequence[int]) -> tuple[Sequence[Row], Sequence[Row]]:
         """Rows without a large text and rows with one; `texts` are the places where one may be."""
         most = self.large
-        large = [row for row in rows if any((text := row[place]) and len(text) > most for place in texts)]
-        if not large:
-            return rows, ()
-        return [row for row in rows if all(row is not each for each in large)], large
+        small: list[Row] = []
+        large: list[Row] = []
+        for row in rows:
+            is_large = any((text := row[place]) and len(text) > most for place in texts)
+            (large if is_large else small).append(row)
+        return small, large
 
     def insert(self, table: Table, columns: Sequence[str]) -> Insert:
         sql = f"INSERT INTO {table.name} ({_names(columns)}) SELECT * FROM {self._unnest(table, columns)}"
