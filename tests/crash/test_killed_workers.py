@@ -20,8 +20,8 @@ from tests.support.invariants import check
 
 pytestmark = [pytest.mark.serial, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-RUNS = 20
-KILLS = 5
+RUNS = 12
+KILLS = 3
 ROUND_S = 120.0
 
 
