@@ -139,6 +139,16 @@ def checked_timeout(timeout: Any) -> float | None:
     return None if timeout is None else read_seconds(timeout, "timeout")
 
 
+def known_id(value: Any, what: str) -> int | None:
+    """The id, or None if it is a number that no row can have. Raises `DefinitionError` for what is no whole number.
+
+    The databases differ in what they make of `"1"` or `None`, and their drivers fail at what has more than 64 bits.
+    """
+    if type(value) is not int:
+        raise DefinitionError(f"{what}={value!r}: the whole number that a dispatch gave back is needed")
+    return value if 0 < value < 1 << 63 else None
+
+
 def read_count(value: Any, what: str, *, least: int) -> int:
     """A whole number of at least `least`. Raises `DefinitionError`."""
     if type(value) is not int or value < least:

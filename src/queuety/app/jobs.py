@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from queuety.app.core import Core
+from queuety.app.core import Core, known_id
 from queuety.commands.dispatch import add_jobs
 from queuety.define.options import merged, read_attempts, read_priority, read_queue, read_seconds
 from queuety.define.payloads import JobRequest, job_request
@@ -67,6 +67,8 @@ class JobVerbs(Core):
 
     def job_status(self, job_id: int) -> JobState | None:
         """The job as it is now, or None for an unknown id."""
+        if known_id(job_id, "job_id") is None:
+            return None
         with self.door.reading() as connection:
             return jobs.job_status(connection, self._door.tables, job_id)
 
@@ -79,6 +81,8 @@ class JobVerbs(Core):
         limit: int = 50,
     ) -> list[JobState]:
         """Jobs, newest first, at most `limit`; those that clean up after a run only with `cleanup`."""
+        if workflow_id is not None and known_id(workflow_id, "workflow_id") is None:
+            return []
         with self.door.reading() as connection:
             return jobs.list_jobs(
                 connection,

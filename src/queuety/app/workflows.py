@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from queuety.app.core import Core, checked_timeout
+from queuety.app.core import Core, checked_timeout, known_id
 from queuety.commands.dispatch import start_run, start_runs
 from queuety.commands.steer import steer
 from queuety.define.builder import WorkflowBuilder
@@ -16,7 +16,7 @@ from queuety.errors import DefinitionError, NotFoundError, WaitTimeout
 from queuety.inspect import timeline, workflows
 from queuety.inspect.states import WorkflowState
 from queuety.inspect.timeline import TimelineEvent
-from queuety.model import Cancel, Definition, Json, Pause, Resume, RetryRun, WorkflowStatus
+from queuety.model import Cancel, Command, Definition, Json, Pause, Resume, RetryRun, WorkflowStatus
 from queuety.store import load
 from queuety.store.door import Tx
 
@@ -45,7 +45,7 @@ class WorkflowVerbs(Core):
         committed or rolled back with it. Raises `DefinitionError` for a workflow without steps, `PayloadError` for a
         payload that is not a mapping of JSON or holds a key that starts with `_`; nothing is written then.
         """
-        return self._start(builder.build(self.registry), payload, builder.key, connection)
+        return self._start(_builder(builder).build(self.registry), payload, builder.key, connection)
 
     def dispatch_definition(
         self,
@@ -67,13 +67,13 @@ class WorkflowVerbs(Core):
 
         Raises as `dispatch_workflow`; a builder with an idempotency key is refused.
         """
-        if builder.key is not None:
+        if _builder(builder).key is not None:
             raise DefinitionError(
                 f"workflow {builder.name!r} has the idempotency key {builder.key!r}, which names one run; "
                 "dispatch it by itself, or leave the key out"
             )
         definition = builder.build(self.registry)
-        checked = [self._checked(payload) for payload in payloads]
+        checked = [self._checked(payload, f"payloads[{place}]") for place, payload in enumerate(payloads)]
         if not checked:
             return []
         door = self.door
@@ -123,11 +123,13 @@ class WorkflowVerbs(Core):
 
         return self._write(unit, landed=landed)
 
-    def _checked(self, payload: Any) -> dict[str, Json]:
-        return workflow_payload(payload, max_bytes=self.settings.max_value_bytes)
+    def _checked(self, payload: Any, where: str = "payload") -> dict[str, Json]:
+        return workflow_payload(payload, max_bytes=self.settings.max_value_bytes, where=where)
 
     def workflow_status(self, workflow_id: int) -> WorkflowState | None:
         """The run as it is now, or None for an unknown id."""
+        if known_id(workflow_id, "workflow_id") is None:
+            return None
         with self.door.reading() as connection:
             return workflows.workflow_status(connection, self._door.tables, workflow_id)
 
@@ -178,17 +180,15 @@ class WorkflowVerbs(Core):
 
     def pause_workflow(self, workflow_id: int) -> None:
         """Lets the current step finish and starts no other. Raises `InvalidStateError` unless it is running."""
-        steer(self.door, self.definitions, workflow_id, Pause())
+        self._steer(workflow_id, Pause())
 
     def resume_workflow(self, workflow_id: int) -> None:
         """Goes on after a pause. Raises `InvalidStateError` unless it is paused."""
-        steer(self.door, self.definitions, workflow_id, Resume())
-        self._ring()
+        self._steer(workflow_id, Resume())
 
     def retry_workflow(self, workflow_id: int) -> None:
         """Goes on at the step that failed, with fresh attempts. Raises `InvalidStateError` unless it has failed."""
-        steer(self.door, self.definitions, workflow_id, RetryRun())
-        self._ring()
+        self._steer(workflow_id, RetryRun())
 
     def cancel_workflow(self, workflow_id: int) -> None:
         """Ends the run now. Workers then run its `on_cancel` handler; `compensation_status` tells how far that is.
@@ -196,10 +196,25 @@ class WorkflowVerbs(Core):
         A handler that is running is not interrupted; its result is refused. Raises `InvalidStateError` if the run has
         been completed or cancelled.
         """
-        steer(self.door, self.definitions, workflow_id, Cancel())
+        self._steer(workflow_id, Cancel())
+
+    def _steer(self, workflow_id: int, command: Command) -> None:
+        if known_id(workflow_id, "workflow_id") is None:
+            raise NotFoundError(f"no workflow has the id {workflow_id}")
+        steer(self.door, self.definitions, workflow_id, command)
         self._ring()
 
     def workflow_timeline(self, workflow_id: int, limit: int = 100, offset: int = 0) -> Sequence[TimelineEvent]:
         """What happened to the run, oldest first; empty for an unknown id."""
+        if known_id(workflow_id, "workflow_id") is None:
+            return []
         with self.door.reading() as connection:
             return timeline.workflow_timeline(connection, self._door.tables, workflow_id, limit=limit, offset=offset)
+
+
+def _builder(given: Any) -> WorkflowBuilder:
+    """What was given, if it is a builder. Raises `DefinitionError`."""
+    if isinstance(given, WorkflowBuilder):
+        return given
+    what = f"an object of type {type(given).__name__}"
+    raise DefinitionError(f"{what} is no workflow; give what workflow(name).then(…) gives back")

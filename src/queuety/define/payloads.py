@@ -25,18 +25,18 @@ class JobRequest:
     options: Options
 
 
-def workflow_payload(payload: Any, *, max_bytes: int | None = None) -> dict[str, Json]:
+def workflow_payload(payload: Any, *, max_bytes: int | None = None, where: str = "payload") -> dict[str, Json]:
     """The first state of a workflow: a checked copy; None is the empty one.
 
     Objects of typed classes give their JSON form. Raises `PayloadError`, also for a key that starts with `_`: those
-    are reserved.
+    are reserved. `where` names the payload in messages.
     """
     if payload is None:
         return {}
-    state = checked_mapping(typed.json_form(payload), what="payload", max_bytes=max_bytes)
+    state = checked_mapping(typed.json_form(payload), what=where, max_bytes=max_bytes)
     for key in state:
         if key.startswith("_"):
-            raise PayloadError(f"payload.{key}: keys that start with _ are reserved; choose another name")
+            raise PayloadError(f"{where}.{key}: keys that start with _ are reserved; choose another name")
     return state
 
 
