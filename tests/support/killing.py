@@ -21,7 +21,7 @@ from tests.support.flowing import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 WORK = ["-m", "queuety.cli", "--app", "tests.support.killing:app", "work", "--workers", "1", "--concurrency", "4"]
-LEASE_S = 1.0
+LEASE_S = 2.0
 LAPS = 3
 
 State = dict[str, Any]
