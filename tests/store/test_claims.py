@@ -148,9 +148,8 @@ def test_a_paused_queue_gives_nothing_and_loses_nothing(house: House) -> None:
     hand = house.hand("default", "other")
     (first,) = [job for job in hand.claim(1) if job.workflow_id == run]
     house.door.write(lambda tx: queues.pause(tx, "default"))
-    paused = house.door.read(claims.paused_queues)
-    assert paused == {"default"}
-    made = hand.turn(succeeded(first), slots=5, paused=paused)
+    made = hand.turn(succeeded(first), slots=5)
+    assert made.paused == {"default"}
     assert [work.job.queue for work in made.works] == ["other"]
     assert house.row("jobs", workflow_id=run)["phase"] == "ready"
     house.door.write(lambda tx: queues.resume(tx, "default"))
@@ -165,7 +164,8 @@ def test_without_queues_every_queue_is_read_alike(house: House) -> None:
         new_job(queue="c", priority=Priority.URGENT),
     )
     hand = house.hand()
-    order = hand.order(slots=5, queues=None, paused={"c"})
+    house.door.write(lambda tx: queues.pause(tx, "c"))
+    order = hand.order(slots=5, queues=None)
     assert [work.job.id for work in hand.make(order).works] == [high, low]
     assert house.row("jobs", id=gone)["phase"] == "ready"
 

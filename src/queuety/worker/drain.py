@@ -10,7 +10,6 @@ from typing import Final
 
 from queuety.commands.definitions import Definitions
 from queuety.errors import LeaseLost, StoreUnavailable
-from queuety.store import claims
 from queuety.store.door import Door
 from queuety.store.rows import Lease
 from queuety.worker.execute import Executor
@@ -105,13 +104,11 @@ class Drain:
     def _turn(self, outcomes: Sequence[Outcome], *, slots: int, alone: bool) -> Turn:
         now_us = self._door.now_us()
         lease = Lease(secrets.randbits(63), self._owner, now_us + round(self._lease_s * 1_000_000))
-        paused = self._door.read(claims.paused_queues)
         order = Order(
             outcomes,
             slots,
             lease,
             self._queues,
-            paused=paused,
             looks_around=True,
             alone=alone and slots > 0,
         )

@@ -150,7 +150,6 @@ class Loop:
             slots=slots,
             lease=Lease(token=secrets.randbits(63), owner=self.owner, until_us=until_us),
             queues=self._terms.queues,
-            paused=self._paused,
             looks_around=looks,
             alone=alone,
             was_asleep=self._wakes.is_asleep,

@@ -13,6 +13,7 @@ from queuety.commands.definitions import Definitions
 from queuety.errors import StoreError
 from queuety.model import ErrorInfo, ErrorKind, Failed, Span
 from queuety.store import claims, leases, workers
+from queuety.store.clock import SERVER_EVERY_NS
 from queuety.store.door import Door, Line, Tx
 from queuety.store.leases import Fallen
 from queuety.store.load import Runs
@@ -44,14 +45,14 @@ class Recovery:
         self._noted_us: int | None = None
 
     def note_time(self, now_us: int) -> None:
-        """If time has leapt since the last round, nobody is reaped until a whole lease has passed.
+        """If time has leapt since the last round, nobody is reaped until others know of it and a lease has passed.
 
         The machine slept, the processes were stopped, or the database's clock was set forward: those that should have
         renewed may be as alive as this one. A worker that woke before its supervisor ran every step in hand again.
         """
         if self._noted_us is not None and now_us - self._noted_us > self._absence_us:
             _log.warning("time has leapt by %.1f s; leases may go on", (now_us - self._noted_us) / 1_000_000)
-            self._since = time.monotonic()
+            self._since = time.monotonic() + SERVER_EVERY_NS / 1_000_000_000
         self._noted_us = now_us
 
     def note_return(self) -> None:

@@ -7,7 +7,7 @@ workflow fold into one write. No user code runs here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from queuety.commands.definitions import Definitions
@@ -46,7 +46,6 @@ class Order:
     slots: int
     lease: Lease
     queues: Sequence[str] | None
-    paused: Collection[str] = ()
     looks_around: bool = False
     careful: bool = False
     alone: bool = False
@@ -60,7 +59,7 @@ class Turn:
     `lost` are outcomes whose job was no longer held: refused, nothing of them was written. `has_more`: there is, or may
     be, more to claim. `next_us`: the earliest moment at which something that this turn wrote comes due. `retried`: by
     id, the jobs that are tried again. `failed_runs`: those that failed in this turn. `proof`: job and token of an
-    attempt that it recorded.
+    attempt that it recorded. `paused`: the queues that were paused when it claimed.
     """
 
     works: list[Work] = field(default_factory=list)
@@ -74,6 +73,7 @@ class Turn:
     wakes_others: bool = False
     next_us: int | None = None
     seen: Probe | None = None
+    paused: frozenset[str] | None = None
     retried: dict[int, RetryJob] = field(default_factory=dict)
     failed_runs: list[Workflow] = field(default_factory=list)
     proof: tuple[int, int] | None = None
@@ -114,7 +114,8 @@ def turn(
     if order.was_asleep and result.works:
         workers.set_sleeping(tx, order.lease.owner, sleeping=False)
     if order.looks_around:
-        result.seen = claims.probe(tx, order.queues or (), paused=order.paused)
+        paused = claims.paused_queues(tx) if result.paused is None else result.paused
+        result.seen = claims.probe(tx, order.queues or (), paused=paused)
     moments = [timer.due_us for timer in plan.timers]
     moments += [job.due_us for job in plan.added if job.due_us > now_us]
     moments += [again.due_us for again in plan.retried]
@@ -275,12 +276,16 @@ def _claim(tx: Tx, order: Order, plan: Plan, result: Turn, *, now_us: int) -> li
     """Adds the new jobs, and leases as many jobs as there are slots; the new ones compete with those that wait."""
     new = list(zip(tx.reserve(len(plan.added)), plan.added, strict=True)) if plan.added else []
     slots = 0 if order.alone else order.slots
-    claimed = claims.claim(tx, order.queues, slots, order.lease, now_us=now_us, new=new, paused=order.paused)
+    if slots or order.alone:
+        # Read by every claim, so that nothing of a queue starts once `pause` has returned: 70 µs a turn on PostgreSQL.
+        result.paused = claims.paused_queues(tx)
+    paused = result.paused or frozenset()
+    claimed = claims.claim(tx, order.queues, slots, order.lease, now_us=now_us, new=new, paused=paused)
     if claimed.new_rows:
         tx.statements.add_jobs(tx.cursor, claimed.new_rows)
     jobs = list(claimed.jobs)
     if order.alone:
-        suspect = claims.claim_suspect(tx, order.queues, order.lease, now_us=now_us, paused=order.paused)
+        suspect = claims.claim_suspect(tx, order.queues, order.lease, now_us=now_us, paused=paused)
         jobs += [suspect] if suspect else []
     left = claimed.left_ready + sum(1 for again in plan.retried if again.due_us <= now_us)
     result.has_more = result.has_more or left > 0 or (slots > 0 and len(claimed.jobs) >= slots)
