@@ -142,6 +142,18 @@ def test_nothing_else_is_begun_beside_a_suspect(database: Database) -> None:
             until(lambda: len(notes) == 2)
 
 
+def test_a_suspect_does_not_stop_a_worker_that_has_something_in_hand(database: Database) -> None:
+    """It waits for a moment in which it can be alone, and not the others for it, at first."""
+    with Queuety(database.url) as app, working(app, grace_s=0):
+        app.dispatch(wait, {"number": 1})
+        until(lambda: notes == [1])
+        put_under_suspicion(app, app.dispatch(wait, {"number": 3}, delay=600))
+        until(lambda: app.dispatch(note_word, {"word": "beside"}) and "beside" in notes)
+        assert 3 not in notes
+        let_go.set()
+        until(lambda: 3 in notes)
+
+
 def test_a_worker_that_others_took_for_dead_while_it_was_cut_off_enters_the_register_again(database: Database) -> None:
     with Queuety(database.url, settings=Settings(patience_seconds=0.05)) as app, working(app):
         until(lambda: app.door.read(workers.registered))

@@ -68,6 +68,7 @@ class Loop:
         self._is_hungry = True
         self._has_suspects = terms.takes_suspects_only
         self._holds_suspect = False
+        self._suspects_since = 0.0
         self._is_registered = False
         self._is_stopping = False
         self._stop_by: float | None = None
@@ -165,7 +166,7 @@ class Loop:
         self._accept(result, order)
         if result.seen is not None:
             self._notice(line, result.seen)
-            self._recovery.reap(line, self._turns.runs)
+            self._reap(line)
             self._reconcile(line)
             if result.has_more_due:
                 self._next_us = now_us
@@ -223,10 +224,15 @@ class Loop:
         return is_busy and now_us - self._looked_us >= LOOK_AROUND_US
 
     def _slots(self) -> int:
-        """How many jobs may be claimed now: none beside a suspect, none by a process that is there for suspects."""
+        """How many jobs may be claimed now: none beside a suspect, none by a process that is there for suspects.
+
+        Suspects wait for a moment in which nothing is in hand; after a lease nothing is claimed until they have run.
+        """
         self._holds_suspect = self._holds_suspect and bool(self._executor.running)
-        if self._is_stopping or self._has_suspects or self._holds_suspect or self._terms.takes_suspects_only:
+        if self._is_stopping or self._holds_suspect or self._terms.takes_suspects_only:
             return 0
+        if self._has_suspects and time.monotonic() - self._suspects_since >= self._terms.lease_s:
+            return 0  # it has not been idle for so long that they could run: make room for them
         return self._executor.free
 
     def _may_run_alone(self) -> bool:
@@ -272,6 +278,8 @@ class Loop:
             self._is_hungry = True
         self._is_hungry = self._is_hungry or seen.has_ready
         if not self._terms.is_supervised or self._terms.takes_suspects_only:
+            if seen.has_suspect and not self._has_suspects:
+                self._suspects_since = time.monotonic()
             self._has_suspects = seen.has_suspect
         self._next_us = seen.next_us
         if seen.next_us is not None:
@@ -279,6 +287,14 @@ class Loop:
             is_left = seen.next_us <= self._looked_us
             pace_us = max(LOOK_AROUND_US, round(self._wakes.poll_s * 1_000_000)) if is_left else LOOK_AROUND_US
             self._next_us = max(seen.next_us, self._looked_us + pace_us)
+
+    def _reap(self, line: Line) -> None:
+        try:
+            self._recovery.reap(line, self._turns.runs)
+        except StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - another worker's chore too; our own work goes on
+            _log.exception("leases that have ended could not be recovered; trying again")
 
     def _reconcile(self, line: Line) -> None:
         """Gives back what the database says we hold and nobody here knows of, once in every lease.

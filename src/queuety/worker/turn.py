@@ -209,6 +209,13 @@ def _put_back(
     return rest
 
 
+def _leave_to_newer(tx: Tx, outcomes: Iterable[Succeeded | Failed], *, now_us: int) -> None:
+    """Puts the jobs back at no cost: what follows from their results only a newer version can decide."""
+    for outcome in outcomes:
+        message = f"workflow {outcome.job.workflow_id} needs a newer version of queuety than this worker's"
+        claims.put_off(tx, outcome.job, until_us=now_us + claims.UNREADABLE_US, now_us=now_us, message=message)
+
+
 def _is_legible(tx: Tx, held: Held, definitions: Definitions) -> bool:
     """False if the definition has what only a newer version knows: then that one decides what follows."""
     try:
@@ -242,8 +249,8 @@ def _gather(
     absent = [workflow_id for workflow_id in by_workflow if workflow_id not in held]
     present = load.existing(tx, absent)
     for workflow_id, own in by_workflow.items():
-        if workflow_id in held and not _is_legible(tx, held[workflow_id], definitions):
-            result.carried.extend(own)
+        if workflow_id in strange or (workflow_id in held and not _is_legible(tx, held[workflow_id], definitions)):
+            _leave_to_newer(tx, own, now_us=now_us)
         elif workflow_id in held:
             events[workflow_id] = list(own)
             result.settled.extend(own)

@@ -72,10 +72,21 @@ class Turns:
             except Exception as error:  # noqa: BLE001 - whatever it is, only this outcome is guilty
                 _log.exception("the result of job %d cannot be stored", outcome.job.id)
                 failure = broken(outcome, error, now_us=self._door.now_us())
-                part = self._make(replace(single, outcomes=[failure]), on)
+                part = self._settle_failure(replace(single, outcomes=[failure]), on)
             whole.settled += part.settled
             whole.carried += part.carried
             whole.lost += part.lost
             whole.retried |= part.retried
             whole.failed_runs += part.failed_runs
         return whole
+
+    def _settle_failure(self, order: Order, on: Line | None) -> Turn:
+        """Settles what an outcome became that could not be written; else it comes back when its lease ends."""
+        try:
+            return self._make(order, on)
+        except StoreUnavailable:
+            return Turn(carried=list(order.outcomes))
+        except Exception:  # noqa: BLE001 - the others must go on
+            job = order.outcomes[0].job
+            _log.exception("job %d cannot be settled at all; it comes back when its lease ends", job.id)
+            return Turn()
