@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, Engine
 
 from queuety.errors import StoreUnavailable
+from queuety.store.clock import DatabaseClock
 from queuety.store.dialects import Cursor
 
 if TYPE_CHECKING:
@@ -35,6 +36,13 @@ class Tx:
     def now_us(self) -> int:
         """Now by the door's clock, in microseconds since the epoch, UTC; no round trip."""
         return self.door.clock.now_us()
+
+    def measure_clock(self) -> int:
+        """Now by the database's clock, asked for anew where that is the door's: one round trip."""
+        clock = self.door.clock
+        if isinstance(clock, DatabaseClock):
+            clock.measure(self.cursor)
+        return clock.now_us()
 
     def reserve(self, count: int) -> list[int]:
         """`count` new ids for workflows, jobs and messages, ascending."""
