@@ -168,6 +168,9 @@ def test_names_that_look_alike_are_different_queues(house: House) -> None:
     assert house.door.read(claims.paused_queues) == {"order-1"}
     for name in LOOKALIKES:
         assert house.door.read(lambda tx, name=name: claims.probe(tx, [name])).has_ready  # type: ignore[misc]
+        if name == "order-1":
+            assert house.hand(name).claim() == []
+            house.door.write(lambda tx: queues.resume(tx, "order-1"))
         (job,) = house.hand(name).claim()
         assert (job.queue, job.id) == (name, by_name[name])
         assert not house.door.read(lambda tx, name=name: claims.probe(tx, [name])).has_ready  # type: ignore[misc]

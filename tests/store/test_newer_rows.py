@@ -91,7 +91,7 @@ def test_a_timer_of_a_run_that_cannot_be_read_waits_and_holds_up_nobody(house: H
     assert house.row("workflows", id=run)["status"] == "completed"
 
 
-def test_a_result_of_a_run_that_cannot_be_read_any_more_is_kept(house: House) -> None:
+def test_a_job_whose_run_cannot_be_read_any_more_goes_back_for_a_newer_worker(house: House) -> None:
     run, other = house.dispatch(definition()), house.dispatch(definition())
     hand = house.hand()
     jobs = hand.claim()
@@ -99,5 +99,9 @@ def test_a_result_of_a_run_that_cannot_be_read_any_more_is_kept(house: House) ->
     change(house, "workflows", run, status="musing", version=7)
     made = hand.turn(*(succeeded(job) for job in jobs))
     assert house.row("workflows", id=other)["status"] == "completed"
-    assert [one.job.workflow_id for one in made.carried + made.lost] == [run]
+    assert [one.job.workflow_id for one in made.settled] == [other]
+    assert made.carried == []
+    row = house.row("jobs", workflow_id=run)
+    assert (row["phase"], row["attempts"], row["token"]) == ("delayed", 0, None)
+    assert "newer version" in row["error_message"]
     assert house.row("workflows", id=run)["status"] == "musing"
