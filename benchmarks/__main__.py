@@ -42,15 +42,15 @@ class Line:
     backlog: int
 
 
-def measured(kind: str, *, rounds: int, workflows: int, pending: int) -> Line:
+def measured(kind: str, *, rounds: int, workflows: int, pending: int, floor_s: float) -> Line:
     """One line of the table."""
     floors, many, threads, ones = [], [], [], []
     with empty_place(kind) as place:
         with Queuety(place.url) as app:
             app.migrate()
-        for _ in range(rounds):
+        for number in range(rounds):
             with Queuety(place.url) as app:
-                floors.append(floor.steps_per_second(app))
+                floors.append(floor.steps_per_second(app, number=number, seconds=floor_s))
             many.append(measure.run(place, workflows=workflows, concurrency=100, in_threads=False))
             threads.append(measure.run(place, workflows=workflows, concurrency=100, in_threads=True))
             ones.append(measure.run(place, workflows=max(workflows // 20, 1), concurrency=1))
@@ -81,6 +81,7 @@ def main() -> int:
     parser.add_argument("--only", default="sqlite,postgresql,mysql", help="databases, separated by commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workflows", type=int, default=2000)
+    parser.add_argument("--floor-seconds", type=float, default=3.0, help="how long the floor is measured each time")
     parser.add_argument("--pending", type=int, default=1_000_000, help="how large the backlog of the claim's test is")
     parser.add_argument("--json", type=Path, default=Path("bench-results/bench.json"))
     asked = parser.parse_args()
@@ -89,7 +90,15 @@ def main() -> int:
     lines = []
     for kind in found:
         console.print(f"measuring {kind} …")
-        lines.append(measured(kind, rounds=asked.rounds, workflows=asked.workflows, pending=asked.pending))
+        lines.append(
+            measured(
+                kind,
+                rounds=asked.rounds,
+                workflows=asked.workflows,
+                pending=asked.pending,
+                floor_s=asked.floor_seconds,
+            )
+        )
     console.print(_table(lines))
     for kind, reason in absent.items():
         console.print(f"{kind}: not measured ({reason})", markup=False)

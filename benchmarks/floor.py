@@ -16,15 +16,15 @@ BATCH = 10
 STATE = '{"customer":"' + "c" * 40 + '","note":"' + "n" * 120 + '","amount":1234,"lines":[1,2,3,4,5,6,7,8],"done":1234}'
 
 
-def steps_per_second(app: Queuety, *, seconds: float = 3.0, batch: int = BATCH) -> float:
-    """How many steps a second the database settles when nobody thinks about them."""
+def steps_per_second(app: Queuety, *, number: int, seconds: float = 3.0, batch: int = BATCH) -> float:
+    """How many steps a second the database settles when nobody thinks about them; `number` counts the measurements."""
     door = app.door
     statements = door.statements
     pooled = door.engine.raw_connection()
     connection: Any = pooled.driver_connection
     cursor = connection.cursor()
     begins = door.dialect.writer_key() is not None  # SQLite's driver begins nothing by itself here
-    first = 1_000_000_000
+    first = 1_000_000_000 * (number + 1)
     _add_workflows(statements, cursor, first, batch, begins=begins)
     job_id, version = first, 0
     statements.add_jobs(cursor, [_job(job_id + n, first + n) for n in range(batch)])
