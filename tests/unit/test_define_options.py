@@ -136,3 +136,8 @@ def test_the_first_level_wins_option_by_option(first: Options, then: Options) ->
 )
 def test_errors_are_matched_with_their_bases(options: dict[str, Any], error: Exception, expected: bool) -> None:
     assert gives_up(options_from(options, where="here"), error) is expected
+
+
+def test_a_queue_whose_name_no_worker_could_list_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="comma"):
+        options_from({"queue": "mail,sms"}, where="step 0")

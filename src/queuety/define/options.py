@@ -120,8 +120,11 @@ def read_seconds(value: object, where: str, *, least: float = 0.0) -> float:
 
 
 def read_queue(value: object, where: str) -> str:
-    """The name of a queue."""
-    return check_name(value, what=where)
+    """The name of a queue. A comma would never be told from one that separates two queues of a worker."""
+    name = check_name(value, what=where)
+    if "," in name:
+        raise DefinitionError(f"{where} {name!r} contains a comma, which separates queues; choose another name")
+    return name
 
 
 def read_priority(value: object, where: str) -> Priority:
