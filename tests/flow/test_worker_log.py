@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from queuety import Fail, Queuety, job, step
+from queuety.store import claims
+from queuety.store.rows import Lease
 from tests.support.databases import Database
 from tests.support.flowing import until, working
 
@@ -106,3 +108,13 @@ def test_what_goes_well_is_not_logged(live: Queuety, caplog: pytest.LogCaptureFi
     with working(live):
         live.wait(live.workflow("delay").delay(seconds=0.01).dispatch(), timeout=30)
     assert caplog.records == []
+
+
+def test_a_run_that_fails_because_its_worker_died_is_logged(live: Queuety, caplog: pytest.LogCaptureFixture) -> None:
+    run = live.workflow("order").max_attempts(1).then(lost, "lost").dispatch()
+    now_us = live.door.now_us()
+    dead = Lease(token=7, owner=7, until_us=now_us - 1)
+    live.door.write(lambda tx: claims.claim(tx, ["default"], 1, dead, now_us=now_us))
+    assert live.recover() == 1
+    assert live.wait(run, timeout=0).error_kind == "StaleWorker"
+    assert f"workflow {run} (order) has failed in step 0" in caplog.text

@@ -18,8 +18,9 @@ from queuety.store.door import Door, Line, Tx
 from queuety.store.leases import Fallen
 from queuety.store.load import Runs
 from queuety.store.rows import Lease
+from queuety.worker.announce import Announcer
 from queuety.worker.outcome import Outcome
-from queuety.worker.turn import Order, turn
+from queuety.worker.turn import Order, Turn, turn
 from queuety.worker.works import Defaults
 
 _log = logging.getLogger("queuety.worker")
@@ -74,17 +75,18 @@ class Recovery:
 def recover(door: Door, definitions: Definitions, *, runs: Runs | None = None, on: Line | None = None) -> int:
     """Recovers every lease that has ended by now; says how many jobs were taken back."""
 
-    def unit(tx: Tx) -> int:
+    def unit(tx: Tx) -> tuple[int, Turn]:
         now_us = tx.now_us()
         fallen = leases.ended(tx, now_us=now_us, limit=REAPED_AT_ONCE)
         # A clock set back an hour, which others had noticed and this process had not, ran every step in hand again.
         if fallen and abs(tx.measure_clock() - now_us) > CLOCK_DOUBT_US:
-            return 0
+            return 0, Turn()
         return _take_back(tx, fallen, definitions, runs or Runs(), now_us=now_us, ended_by_us=now_us)
 
     total = 0
     while True:
-        count = door.write(unit, on=on)
+        count, made = door.write(unit, on=on)
+        Announcer().announce(made)
         total += count
         if count < REAPED_AT_ONCE:
             return total
@@ -93,12 +95,14 @@ def recover(door: Door, definitions: Definitions, *, runs: Runs | None = None, o
 def give_back_of_dead(door: Door, definitions: Definitions, owner: int) -> int:
     """Takes back at once what a process held that is known to be dead; says how many jobs."""
 
-    def unit(tx: Tx) -> int:
+    def unit(tx: Tx) -> tuple[int, Turn]:
         fallen = leases.held_by(tx, owner)
         workers.leave(tx, owner)
         return _take_back(tx, fallen, definitions, Runs(), now_us=tx.now_us(), ended_by_us=None)
 
-    return door.write(unit)
+    count, made = door.write(unit)
+    Announcer().announce(made)
+    return count
 
 
 def _take_back(
@@ -109,8 +113,11 @@ def _take_back(
     *,
     now_us: int,
     ended_by_us: int | None,
-) -> int:
-    """Makes suspects of what was held together, and ends the attempts of what was held alone."""
+) -> tuple[int, Turn]:
+    """Makes suspects of what was held together, and ends the attempts of what was held alone.
+
+    Says how many jobs that is, and what the ends of attempts have led to.
+    """
     together = [one for one in fallen if not one.was_alone]
     count = leases.suspect(tx, together, ended_by_us=ended_by_us) if together else 0
     token = secrets.randbits(63)
@@ -120,18 +127,17 @@ def _take_back(
             job = leases.take_over(tx, one, token, now_us=now_us, ended_by_us=ended_by_us)
             if job is not None:
                 outcomes.append(Failed(job, _stale(one), Span(one.started_us, now_us, one.owner)))
-    if outcomes:
-        settle(tx, outcomes, definitions, runs)
+    made = settle(tx, outcomes, definitions, runs) if outcomes else Turn()
     if fallen:
         tx.dialect.notify(tx.cursor, tx.tables.prefix)
-    return count + len(outcomes)
+    return count + len(outcomes), made
 
 
-def settle(tx: Tx, outcomes: Collection[Outcome], definitions: Definitions, runs: Runs) -> None:
+def settle(tx: Tx, outcomes: Collection[Outcome], definitions: Definitions, runs: Runs) -> Turn:
     """Settles outcomes that no loop has in hand; what cannot be settled now stays leased, its lease at an end."""
     lease = Lease(token=secrets.randbits(63), owner=0, until_us=0)
     order = Order(outcomes=list(outcomes), slots=0, lease=lease, queues=(), careful=True)
-    turn(tx, order, runs=runs, definitions=definitions, defaults=Defaults())
+    return turn(tx, order, runs=runs, definitions=definitions, defaults=Defaults())
 
 
 def _stale(one: Fallen) -> ErrorInfo:
