@@ -111,7 +111,7 @@ CASES: list[tuple[Dialect, Any, Fault]] = [
     (MYSQL, pymysql.InterfaceError(0, ""), Fault.GONE),
     (MYSQL, pymysql.InternalError("Packet sequence number wrong - got 5 expected 1"), Fault.GONE),
     *((MYSQL, mysql(code), Fault.FULL) for code in (1021, 1114)),
-    *((MYSQL, mysql(code), Fault.REFUSED) for code in (1044, 1045, 1049, 1130, 1142, 1698)),
+    *((MYSQL, mysql(code), Fault.REFUSED) for code in (1044, 1045, 1046, 1049, 1130, 1142, 1698)),
     (MYSQL, mysql(1062, kind=pymysql.IntegrityError), Fault.DUPLICATE),
     *((MYSQL, mysql(code, kind=pymysql.ProgrammingError), Fault.SCHEMA) for code in (1146, 1054)),
     *((MYSQL, mysql(code), Fault.FATAL) for code in (1064, 1153, 1406, 9999)),

@@ -132,7 +132,8 @@ def _unknown(found: Health, _: float) -> Iterator[Problem]:
             f"handler {unknown.handler!r}: {unknown.jobs:,} {jobs} put off (one is {unknown.job_id}), "
             f"the first {_ago(unknown.since_s)}",
             unknown.error_message or "no worker that was asked knows it",
-            f"start a worker with the code that has it on queue {unknown.queue!r}; it costs no attempt until then",
+            f"start a worker with the code that has it on queue {unknown.queue!r}, or give a renamed handler its old "
+            "name too (app.register); it costs no attempt until then",
         )
 
 
