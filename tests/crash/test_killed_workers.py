@@ -46,7 +46,9 @@ def test_however_often_workers_are_killed_every_run_ends_right_and_every_step_is
         raise
     finally:
         codes = workers.stop()
-    assert set(codes) <= {0, -signal.SIGTERM}  # one that has just begun does not know the signal yet
+    # One that has just begun does not know the signal yet, and one whose only child was killed before it had worked says
+    # that nothing ever worked.
+    assert set(codes) <= {0, 1, -signal.SIGTERM}
     assert workers.killed == rounds * KILLS
     assert in_hand > rounds, "hardly anybody was killed with a job in hand"
     assert app.stats()["pending"] == app.stats()["processing"] == 0
