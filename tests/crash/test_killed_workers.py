@@ -46,7 +46,7 @@ def test_however_often_workers_are_killed_every_run_ends_right_and_every_step_is
         raise
     finally:
         codes = workers.stop()
-    # One that has just begun does not know the signal yet, and one whose only child was killed before it had worked says
+    # One that has just begun does not know the signal yet; one whose only child was killed before it had worked says
     # that nothing ever worked.
     assert set(codes) <= {0, 1, -signal.SIGTERM}
     assert workers.killed == rounds * KILLS
