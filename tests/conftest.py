@@ -102,7 +102,7 @@ def app(database: Database, clock: ManualClock) -> Iterator[Queuety]:
 @pytest.fixture
 def rounds() -> int:
     """How often a test of chance repeats itself: a few times, or many under `make proof`."""
-    return 200 if PROOF else 5
+    return 200 if PROOF else 3
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
