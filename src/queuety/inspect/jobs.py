@@ -8,7 +8,6 @@ definition; when it was added is not recorded, so `created_at` and `available_at
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from queuety.codec import decode
@@ -30,19 +29,6 @@ _PAGE: Final = 500
 _PHASES: Final[Mapping[JobStatus, frozenset[str]]] = {
     status: frozenset(phase.value for phase in JobPhase if phase.status is status) for status in JobStatus
 }
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStats:
-    """How many jobs of a queue stand where, and whether it is paused. `pending` includes those not yet due."""
-
-    queue: str
-    pending: int
-    processing: int
-    completed: int
-    failed: int
-    buried: int
-    paused: bool
 
 
 def job_status(connection: Connection, tables: Tables, job_id: int) -> JobState | None:
@@ -105,20 +91,6 @@ def stats(connection: Connection, tables: Tables, queue: str | None = None) -> d
         for status, count in counts.items():
             total[status.value] += count
     return total
-
-
-def queue_stats(connection: Connection, tables: Tables) -> list[QueueStats]:
-    """The same queue by queue, in order of their names: every queue that has a job or is paused."""
-    counts = _counts(connection, tables, None)
-    paused = jobs.paused(connection, tables)
-    return [
-        QueueStats(
-            queue=queue,
-            paused=queue in paused,
-            **{status.value: counts.get(queue, {}).get(status, 0) for status in JobStatus},
-        )
-        for queue in sorted(counts.keys() | paused.keys())
-    ]
 
 
 def checked_status(status: JobStatus | str) -> JobStatus:
