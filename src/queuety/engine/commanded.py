@@ -64,7 +64,13 @@ def _retry(course: Course, operation: int) -> None:
             f"workflow {workflow.id} is failed and has already been compensated; it cannot be retried"
         )
     course.record(Entry.RETRIED, token=operation)
-    course.workflow = replace(
+    course.workflow = revived(workflow)
+    course.enter(is_retry=True)
+
+
+def revived(workflow: Workflow) -> Workflow:
+    """The failed run, running again at the step where it stands."""
+    return replace(
         workflow,
         status=WorkflowStatus.RUNNING,
         version=workflow.version + 1,
@@ -73,7 +79,6 @@ def _retry(course: Course, operation: int) -> None:
         failed_step=None,
         failed_us=None,
     )
-    course.enter(is_retry=True)
 
 
 def _cancel(course: Course, operation: int) -> None:
@@ -84,18 +89,29 @@ def _cancel(course: Course, operation: int) -> None:
             f"workflow {workflow.id} is already {workflow.status}; it cannot be cancelled "
             "(only one that is neither completed nor cancelled can)"
         )
+    end(course, operation)
+
+
+def end(course: Course, operation: int) -> None:
+    """Cancel a run that may be. One that is parked on a child cleans up once the child has."""
+    workflow = course.workflow
     course.drop(CANCELLED_MESSAGE)
+    child = None if workflow.status is WorkflowStatus.FAILED else course.abandon_child()
     course.record(Entry.CANCELLED, token=operation)
     course.workflow = replace(
         workflow,
         status=WorkflowStatus.CANCELLED,
         version=workflow.version + 1,
-        runtime=None,
+        runtime=None if child is None else {"child": child, "awaits": True},
         completed_us=course.now_us,
         cancelled_us=course.now_us,
     )
-    if course.definition.on_cancel is not None:
+    if course.definition.on_cancel is None:
+        return
+    if child is None:
         cleanup.begin(course, course.definition.on_cancel)
+    else:
+        course.workflow = replace(course.workflow, cleanup=CleanupStatus.PENDING)
 
 
 def _refused(workflow: Workflow, operation: str, condition: str) -> InvalidStateError:

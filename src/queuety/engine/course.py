@@ -9,22 +9,26 @@ from dataclasses import replace
 from typing import Final
 
 from queuety.engine.kinds import kind_of
-from queuety.engine.protocol import Facts, Leave, Run, Stay, Verdict
+from queuety.engine.protocol import Facts, Leave, Part, Run, Stay, Verdict
 from queuety.engine.retry import next_due_us
 from queuety.model import (
     AddJob,
     AppendHistory,
     BuryJob,
+    ClearChunks,
     Definition,
     DropWork,
     Effect,
     Entry,
     ErrorInfo,
     ErrorKind,
+    Event,
     Failed,
     FinishJob,
+    LetterKind,
     RetryJob,
     Role,
+    Send,
     SetTimer,
     State,
     Succeeded,
@@ -42,6 +46,8 @@ STEPS_AT_ONCE: Final = 100
 
 _ENGINE: Final = 0
 """The token of history rows that neither an attempt nor a command wrote."""
+
+_FAULTS_OF_CHILD: Final = frozenset({ErrorKind.CHILD_FAILED, ErrorKind.CHILD_CANCELLED})
 
 RUNNING: Final = WorkflowStatus.RUNNING
 PAUSED: Final = WorkflowStatus.PAUSED
@@ -69,7 +75,7 @@ class Course:
         """The workflow at its current step, as kinds look at it."""
         workflow = self.workflow
         spec = self.definition.steps[workflow.current_step]
-        return Run(workflow, self.definition, spec, self.now_us, self.facts, is_retry)
+        return Run(workflow, self.definition, spec, self.now_us, self.facts, is_retry, self.effects)
 
     def apply(self, verdict: Verdict, attempt: Attempt | None = None) -> None:
         """Do what the current step's kind has decided; `attempt` is what it decided about, if it was one."""
@@ -81,6 +87,11 @@ class Course:
         else:
             self._fail(verdict.error, attempt, verdict.control)
 
+    def hear(self, event: Event, attempt: Attempt | None = None) -> None:
+        """Let the current step's kind decide about something that happened to it; `attempt` is it, if it was one."""
+        run = self.run()
+        self.apply(kind_of(run.spec).resume(run, event), attempt)
+
     def enter(self, *, is_retry: bool = False) -> None:
         """Enter the current step, and the steps after it for as long as each is left at once."""
         if not self.is_entered:
@@ -91,7 +102,8 @@ class Course:
     def repeat(self, attempt: Failed) -> bool:
         """Put the job back for another attempt, if it has one left."""
         workflow = self.workflow
-        backoff = self.definition.steps[workflow.current_step].options.backoff
+        spec = self.definition.steps[workflow.current_step]
+        backoff = kind_of(spec).task(spec, attempt.job, workflow.state).options.backoff
         due_us = next_due_us(attempt, backoff, now_us=self.now_us)
         if due_us is None:
             return False
@@ -105,10 +117,17 @@ class Course:
         self.effects = [effect for effect in self.effects if not _is_open_work(effect)]
         self.effects.append(DropWork(self.workflow.id, message, self.now_us))
 
+    def abandon_child(self) -> int | None:
+        """Tell the run that this one is parked on to end; its id, or None if there is none."""
+        child = child_of(self.workflow)
+        if child is not None:
+            self.effects.append(Send(child, LetterKind.CANCEL, self.now_us, {"parent": self.workflow.id}))
+        return child
+
     def note_since(self, was: Workflow) -> None:
-        """Append a row that tells of no boundary, if the workflow has changed since and no row says so."""
+        """Append a row that means nothing to people, if the workflow has changed since and no row says so."""
         if self.workflow is not was and self.workflow.version == was.version:
-            self.record(Entry.RESUMED)
+            self.record(Entry.NOTED)
             self.workflow = replace(self.workflow, version=was.version + 1)
 
     def record(
@@ -131,6 +150,8 @@ class Course:
         if attempt is not None:
             job, span = attempt.job, attempt.span
             step_index, token = job.step_index, job.token
+            if isinstance(attempt, Succeeded) and attempt.chunks:
+                control = {**(control or {}), "_chunks": list(attempt.chunks)}
         removed = None if changed is None else ()
         self.effects.append(
             AppendHistory(
@@ -173,9 +194,34 @@ class Course:
             self._fail(_no_such_step(self.run(), wish), attempt, control)
             return
         self._close(attempt)
-        self._record_outcome(attempt, verdict.changes, control)
+        if verdict.supersedes is not None:
+            self.drop(verdict.supersedes)
+        if verdict.part is not None:
+            self._take_part(verdict.part, attempt)
+            self.record(Entry.COMPLETED, changed=verdict.changes, control=control)
+        else:
+            self._record_outcome(attempt, verdict.changes, control)
         self.effects.extend(verdict.effects)
+        if verdict.jumps is not None:
+            self.workflow = replace(self.workflow, loops=self._loops(verdict.jumps))
         self.workflow = self._settled(following, verdict.changes)
+
+    def _loops(self, jumps: int) -> State | None:
+        """The jumps of every repeat step, the current one's being these."""
+        loops = {**(self.workflow.loops or {}), str(self.workflow.current_step): jumps}
+        return {step: count for step, count in loops.items() if count} or None
+
+    def _take_part(self, part: Part, attempt: Attempt | None) -> None:
+        """Record something that does not settle the step, and merge what it brings."""
+        if isinstance(attempt, Failed):
+            self.record(
+                Entry.FAILED, attempt, changed=part.changes, control=part.control, error=attempt.error, is_final=True
+            )
+        else:
+            self.record(part.entry, attempt, changed=part.changes, control=part.control)
+        workflow = self.workflow
+        state = {**workflow.state, **part.changes} if part.changes else workflow.state
+        self.workflow = replace(workflow, version=workflow.version + 1, state=state)
 
     def _settled(self, following: int, changes: State) -> Workflow:
         """The workflow past its current step."""
@@ -206,25 +252,33 @@ class Course:
             self.now_us if is_done else was.completed_us,
             was.failed_us,
             was.cancelled_us,
+            was.loops,
+            was.is_watched,
         )
 
     def _stay(self, verdict: Stay, attempt: Attempt | None) -> None:
-        workflow = self.workflow
-        version = workflow.version
-        if attempt is not None:
-            self._close(attempt)
+        self._close(attempt)
+        if verdict.part is not None:
+            self._take_part(verdict.part, attempt)
+        elif attempt is not None:
             self._record_outcome(attempt, None, None)
-            version += 1
+            self.workflow = replace(self.workflow, version=self.workflow.version + 1)
         self.effects.extend(verdict.effects)
-        status = verdict.status or workflow.status
-        if (version, status, verdict.runtime) != (workflow.version, workflow.status, workflow.runtime):
-            self.workflow = replace(workflow, version=version, status=status, runtime=verdict.runtime)
+        status = verdict.status or self.workflow.status
+        if (status, verdict.runtime) != (self.workflow.status, self.workflow.runtime):
+            self.workflow = replace(self.workflow, status=status, runtime=verdict.runtime)
 
     def _fail(self, error: ErrorInfo, attempt: Attempt | None, control: State | None) -> None:
+        if isinstance(attempt, Failed) and attempt.error is not error:
+            # The last of several jobs has failed, and the step with it, for a reason of its own.
+            self._stay(Stay(runtime=self.workflow.runtime), attempt)
+            attempt = None
         workflow = self.workflow
         if attempt is not None:
             self.effects.append(BuryJob(attempt.job, error, self.now_us))
         self.drop(error.message)
+        if error.kind not in _FAULTS_OF_CHILD:
+            self.abandon_child()
         self.record(Entry.FAILED, attempt, control=control, error=error, is_final=True)
         self.workflow = replace(
             workflow,
@@ -238,7 +292,10 @@ class Course:
 
     def _close(self, attempt: Attempt | None) -> None:
         if isinstance(attempt, Succeeded):
-            self.effects.append(FinishJob(attempt.job, self.now_us))
+            job = attempt.job
+            self.effects.append(FinishJob(job, self.now_us))
+            if attempt.chunks and job.visit is not None:
+                self.effects.append(ClearChunks(self.workflow.id, job.visit, job.branch))
         elif attempt is not None:
             self.effects.append(BuryJob(attempt.job, attempt.error, self.now_us))
 
@@ -249,6 +306,12 @@ class Course:
         else:
             entry = Entry.RESUMED if attempt is None else Entry.COMPLETED
             self.record(entry, attempt, changed=changes, control=control)
+
+
+def child_of(workflow: Workflow) -> int | None:
+    """The run that this one has started and is parked on, or None."""
+    child: int | None = workflow.runtime.get("child") if workflow.runtime else None
+    return child
 
 
 def _is_open_work(effect: Effect) -> bool:

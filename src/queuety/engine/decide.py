@@ -10,25 +10,32 @@ jobs, then `DropWork`, then what is added; nothing that a `DropWork` would have 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from queuety.engine import cleanup
+from queuety.engine import cleanup, family
 from queuety.engine.commanded import obey
 from queuety.engine.course import RUNNING, Course
-from queuety.engine.kinds import kind_of
 from queuety.engine.protocol import NO_FACTS, Facts
 from queuety.errors import DefinitionError, PayloadError
 from queuety.model import (
+    ChildRevived,
+    ChildSettled,
     Commanded,
     Definition,
+    DependencySettled,
     Due,
     Effect,
+    Entry,
     Event,
     Failed,
+    KeepSignal,
     Role,
     SaveWorkflow,
+    Signalled,
     State,
+    Subscribed,
     Succeeded,
+    Told,
     Workflow,
     WorkflowStatus,
 )
@@ -47,11 +54,11 @@ def decide(
 ) -> Decision:
     """What the event leads to. A late result (of an ended run, of another visit) leads to nothing.
 
-    Raises `InvalidStateError` for a command that the status forbids.
+    Raises `InvalidStateError` for a command that the status forbids, `Lacking` if a fact is needed that is not there.
     """
     course = Course(workflow, definition, now_us=now_us, facts=facts)
     _take(course, event)
-    return Decision(course.workflow, tuple(course.effects))
+    return Decision(course.workflow, (*course.effects, *family.news(workflow, course.workflow, now_us=now_us)))
 
 
 def decide_all(
@@ -59,12 +66,15 @@ def decide_all(
 ) -> list[Effect]:
     """What several events lead to, one after the other, with a single `SaveWorkflow` at the end if anything changed.
 
-    Raises `InvalidStateError` for a command that the status forbids; then nothing of the others is decided either.
+    Raises `InvalidStateError` for a command that the status forbids, `Lacking` if a fact is needed that is not there;
+    then nothing of the others is decided either.
     """
     course = Course(workflow, definition, now_us=now_us, facts=facts)
     for event in events:
         _take(course, event)
     if course.workflow is not workflow:
+        if course.workflow.status is not workflow.status or course.workflow.cleanup is not workflow.cleanup:
+            course.effects.extend(family.news(workflow, course.workflow, now_us=now_us))
         course.effects.append(SaveWorkflow(course.workflow, workflow))
     return course.effects
 
@@ -83,7 +93,8 @@ def start(
     """A new run as it is to be inserted, its first step entered; the effects are what is to be written beside it.
 
     The payload is folded from: history rows of steps that were left at once tell how the state came from it. Raises
-    `PayloadError` for a key that starts with `_`, `DefinitionError` for a definition without steps.
+    `PayloadError` for a key that starts with `_`, `DefinitionError` for a definition without steps, `Lacking` if a fact
+    is needed that is not there.
     """
     if not definition.steps:
         raise DefinitionError(f"workflow {definition.name!r} has no steps; add one before dispatching it")
@@ -107,7 +118,7 @@ def start(
     )
     course = Course(workflow, definition, now_us=now_us, facts=facts)
     course.enter()
-    return Decision(course.workflow, tuple(course.effects))
+    return Decision(course.workflow, (*course.effects, *family.news(workflow, course.workflow, now_us=now_us)))
 
 
 def _take(course: Course, event: Event) -> None:
@@ -115,6 +126,10 @@ def _take(course: Course, event: Event) -> None:
         _take_attempt(course, event)
     elif isinstance(event, Commanded):
         obey(course, event)
+    elif isinstance(event, Signalled):
+        _keep_signal(course, event)
+    elif isinstance(event, (Subscribed, ChildSettled, ChildRevived, Told)):
+        family.hear(course, event)
     else:
         _take_news(course, event)
 
@@ -129,21 +144,31 @@ def _take_attempt(course: Course, event: Succeeded | Failed) -> None:
         return
     if isinstance(event, Failed) and course.repeat(event):
         return
-    run = course.run()
-    course.apply(kind_of(run.spec).resume(run, event), event)
+    course.hear(event, event)
 
 
-def _take_news(course: Course, event: Event) -> None:
+def _take_news(course: Course, event: Due | DependencySettled) -> None:
     """What reaches a run without a job. A step that was not entered has nobody who could listen."""
     workflow = course.workflow
-    if _is_over(workflow) or (isinstance(event, Due) and event.visit != workflow.visit):
+    if _is_over(workflow) or event.visit != workflow.visit:
         return
     if course.is_entered:
-        run = course.run()
-        course.apply(kind_of(run.spec).resume(run, event))
+        course.hear(event)
     elif isinstance(event, Due) and workflow.status is RUNNING:
         course.enter()
     course.note_since(workflow)
+
+
+def _keep_signal(course: Course, event: Signalled) -> None:
+    """Keep it, whatever the run's status, and let the step that waits for it hear of it."""
+    workflow = course.workflow
+    seq = workflow.version + 1
+    course.effects.append(KeepSignal(workflow.id, seq, event.name, event.payload, course.now_us))
+    told = {"_signal": {"name": event.name, "payload": event.payload}}
+    course.record(Entry.SIGNALLED, token=event.operation, control=told)
+    course.workflow = replace(workflow, version=seq)
+    if not _is_over(workflow) and course.is_entered:
+        course.hear(event)
 
 
 def _is_over(workflow: Workflow) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuety.engine.protocol import Run
+from queuety.engine.protocol import Run, Task
 from queuety.engine.retry import next_due_us
 from queuety.errors import DefinitionError
 from queuety.model import (
@@ -16,19 +16,24 @@ from queuety.model import (
     Failed,
     FinishJob,
     HandlerRef,
+    Job,
     NewJob,
     Options,
     Priority,
     RetryJob,
     Role,
+    State,
+    StepSpec,
     Succeeded,
 )
 
 _NO_OPTIONS = Options()
 
 
-def step_job(run: Run, *, handler: HandlerRef | None = None, branch: int | None = None) -> NewJob:
-    """A job for the run's step in its present visit; `handler` is the step's own unless given.
+def step_job(
+    run: Run, *, handler: HandlerRef | None = None, branch: int | None = None, options: Options | None = None
+) -> NewJob:
+    """A job for the run's step in its present visit; `handler` and `options` are the step's own unless given.
 
     The step's `delay_s` holds back the jobs of a visit, not those of a retry after a failure.
     """
@@ -36,18 +41,31 @@ def step_job(run: Run, *, handler: HandlerRef | None = None, branch: int | None 
     handler = handler or spec.handler
     if handler is None:
         raise DefinitionError(f"step {spec.name!r} of workflow {workflow.id} has no handler; its kind needs one")
-    delay_s = spec.options.delay_s
+    options = options or spec.options
+    delay_s = options.delay_s
     held_us = round(delay_s * 1_000_000) if delay_s and not run.is_retry else 0
     return _new_job(
         handler,
         run.definition,
-        spec.options,
+        options,
         role=Role.STEP,
         due_us=run.now_us + held_us,
         workflow_id=workflow.id,
         step_index=workflow.current_step,
         visit=workflow.visit,
         branch=branch,
+    )
+
+
+def own_task(spec: StepSpec, job: Job, _state: State, /) -> Task:
+    """What a job runs whose step has one handler, which gets the state."""
+    return Task(spec.handler or HandlerRef(job.handler, job.config), spec.options)
+
+
+def no_task(spec: StepSpec, job: Job, _state: State, /) -> Task:
+    """What a job of a step would run that has none."""
+    raise DefinitionError(
+        f"step {spec.name!r} is of kind {spec.kind!r}, which has no jobs; job {job.id} is not its own"
     )
 
 

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from queuety.model import Definition, Effect, ErrorInfo, Event, State, StepSpec, Workflow, WorkflowStatus
+from queuety.engine.needs import Lacking, Need
+from queuety.model import (
+    Definition,
+    Effect,
+    Entry,
+    ErrorInfo,
+    Event,
+    HandlerRef,
+    Job,
+    Json,
+    Options,
+    State,
+    StepSpec,
+    Use,
+    Workflow,
+    WorkflowStatus,
+)
 
-Facts = Mapping[str, Any]
-"""What kinds asked to be read before deciding, by the name in their `NEEDS`."""
+Facts = Mapping[Need, Any]
+"""What was read for the run, under its lock, by the need that it answers."""
 
 NO_FACTS: Final[Facts] = MappingProxyType({})
 
@@ -20,6 +36,7 @@ class Run:
     """A workflow at the step in question. `workflow.current_step` is the index of `spec`.
 
     `is_retry`: the run goes on after a failure in the same visit; `workflow.runtime` is what the visit had kept then.
+    `pending` are the effects that this very decision has led to so far: no fact that was read shows them.
     """
 
     workflow: Workflow
@@ -28,6 +45,29 @@ class Run:
     now_us: int
     facts: Facts
     is_retry: bool = False
+    pending: Sequence[Effect] = ()
+
+    def read(self, need: Need) -> Any:
+        """What the need asks for; typed readers stand in `facts`. Raises `Lacking` if it was not read yet.
+
+        Whoever calls `decide` then reads what is lacking, in the same transaction, and has it decided anew.
+        """
+        try:
+            return self.facts[need]
+        except KeyError:
+            raise Lacking(need) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A history row of something that does not settle the step: one of several jobs has ended, a wait has begun.
+
+    It tells of the attempt that was decided about, if it was one. `changes` are merged at once.
+    """
+
+    entry: Entry
+    changes: State | None = None
+    control: State | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +77,24 @@ class Stay:
     effects: tuple[Effect, ...] = ()
     runtime: State | None = None
     status: WorkflowStatus | None = None
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The step is settled: merge `changes` (public keys only) and go on, where `_next_step` in `control` says so."""
+    """The step is settled: merge `changes` (public keys only) and go on, where `_next_step` in `control` says so.
+
+    With a `part` the attempt has a row of its own before that of the step. `supersedes` is the message with which what
+    the step still has open is buried, None if it has nothing open but timers that its effects drop. `jumps` is how often this repeat step has
+    now jumped, 0 once it falls through; None for a step of another kind.
+    """
 
     changes: State = field(default_factory=dict)
     control: State | None = None
     effects: tuple[Effect, ...] = ()
+    part: Part | None = None
+    supersedes: str | None = None
+    jumps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +108,27 @@ class Fail:
 Verdict = Stay | Leave | Fail
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a job of a step runs: the handler, what it is called as, what it gets beside the state.
+
+    `shared` is the key of a large list in the state that all jobs of the step may read and none may change.
+    """
+
+    handler: HandlerRef
+    options: Options
+    use: Use = Use.STEP
+    arguments: tuple[Json, ...] = ()
+    shared: str | None = None
+
+
 class Kind(Protocol):
     """A kind of step: a module in `kinds/` with these names. How to add one stands there."""
 
     @property
     def NAME(self) -> str: ...
 
-    @property
-    def NEEDS(self) -> frozenset[str]: ...
+    def task(self, spec: StepSpec, job: Job, state: State, /) -> Task: ...
 
     def enter(self, run: Run) -> Verdict: ...
 

@@ -34,14 +34,29 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """One of several handlers that a step runs side by side. Its options are complete: the step's fill them up."""
+
+    handler: HandlerRef
+    options: Options = Options()
+
+
+@dataclass(frozen=True, slots=True)
 class StepSpec:
-    """One step of a definition. `settings` holds what only the step's kind understands, as JSON."""
+    """One step of a definition. `settings` holds what only the step's kind understands, as JSON.
+
+    `handler` is the step's own: of each item in a for-each, of the condition in a repeat. `child` is the definition of
+    the runs that it starts.
+    """
 
     kind: str
     name: str
     handler: HandlerRef | None = None
     options: Options = Options()
     settings: State = field(default_factory=dict)
+    branches: tuple[Branch, ...] = ()
+    reducer: HandlerRef | None = None
+    child: Definition | None = None
 
 
 @dataclass(frozen=True, slots=True)

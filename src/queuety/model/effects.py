@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from queuety.model.definitions import Definition
 from queuety.model.events import ErrorInfo, Span
 from queuety.model.runs import Job, NewJob, Workflow
-from queuety.model.words import State
+from queuety.model.words import LetterKind, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,112 @@ class SetTimer:
     due_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class DropTimers:
+    """Forget the timers of the run; messages to it stay."""
+
+    workflow_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Tell another run something: a letter in its inbox, to be opened at `due_us`."""
+
+    to: int
+    kind: LetterKind
+    due_us: int
+    body: State | None = None
+    visit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """Start a run under this new id. Its parent, if it has one, is parked on it."""
+
+    workflow_id: int
+    definition: Definition
+    payload: State
+    parent_id: int | None = None
+    parent_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddWorkflow:
+    """Add the row of a run that was started, with the payload that its deltas are folded over."""
+
+    workflow: Workflow
+    payload: State
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSignal:
+    """Keep a signal until a wait uses it. `seq` is that of the history row that tells of it: the order of arrival."""
+
+    workflow_id: int
+    seq: int
+    name: str
+    payload: State
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class UseSignals:
+    """These signals have satisfied a wait; none of them satisfies another."""
+
+    workflow_id: int
+    seqs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepGroup:
+    """Keep the ids of runs that a step has started under a name; a later group of the same name replaces it."""
+
+    workflow_id: int
+    name: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Note that the run `waiter_id` wants to be told, for its `visit`, when the run `workflow_id` has ended."""
+
+    workflow_id: int
+    waiter_id: int
+    visit: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellWatchers:
+    """Tell all that watch the run that it has ended, and forget them."""
+
+    workflow_id: int
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClearChunks:
+    """Delete what a streaming step has yielded in this visit; its history row keeps it. `branch` as in its job."""
+
+    workflow_id: int
+    visit: int
+    branch: int | None
+
+
 class Entry(StrEnum):
-    """What a history row tells of."""
+    """What a history row tells of.
+
+    `branch` and `item` are one of several jobs of a step that have completed (what an item returned is not merged: it
+    stands in `control` under `_output`). `waiting`: the run has begun to wait, for what says `_waiting` in `control`.
+    `signalled`: a signal has arrived, `_signal` in `control` is `{"name", "payload"}`. `noted`: something of the step's
+    own progress, which means nothing to people.
+    """
 
     COMPLETED = "completed"
+    BRANCH = "branch"
+    ITEM = "item"
+    WAITING = "waiting"
+    SIGNALLED = "signalled"
+    NOTED = "noted"
     FAILED = "failed"
     RESUMED = "resumed"
     PAUSED = "paused"
@@ -88,7 +191,8 @@ class AppendHistory:
     """One row of the run's history; `seq` counts from 1 and equals the workflow's version after it.
 
     `changed` holds the keys that the boundary set in the public state and `removed` those that it took out (the
-    delta: folding all deltas over the payload gives the state); `control` the `_` keys that the handler returned.
+    delta: folding all deltas over the payload gives the state); `control` the `_` keys that the handler returned, or
+    that the entry has (`Entry`), `_chunks` being all that a streaming step has yielded.
     `token` is the attempt's lease token, or the operation id of a command.
     """
 
@@ -108,4 +212,23 @@ class AppendHistory:
     is_final: bool = False
 
 
-Effect = SaveWorkflow | FinishJob | BuryJob | RetryJob | AddJob | DropWork | SetTimer | AppendHistory
+Effect = (
+    SaveWorkflow
+    | FinishJob
+    | BuryJob
+    | RetryJob
+    | AddJob
+    | DropWork
+    | SetTimer
+    | DropTimers
+    | Send
+    | StartRun
+    | AddWorkflow
+    | KeepSignal
+    | UseSignals
+    | KeepGroup
+    | Watch
+    | TellWatchers
+    | ClearChunks
+    | AppendHistory
+)

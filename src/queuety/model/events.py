@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from queuety.model.runs import Job
-from queuety.model.words import ErrorKind, State
+from queuety.model.words import ErrorKind, Json, State, WorkflowStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """A handler returned. `output` is checked JSON; its `_` keys are control values."""
+    """A handler returned. `output` is checked JSON; its `_` keys are control values.
+
+    `chunks` is all that a streaming step has yielded, over all attempts of its visit; None for any other handler.
+    """
 
     job: Job
     output: State
     span: Span
+    chunks: tuple[Json, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +93,64 @@ class Commanded:
     operation: int
 
 
-Event = Succeeded | Failed | Due | Commanded
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """Somebody has sent a signal. `payload` is checked JSON; `operation` as for `Commanded`."""
+
+    name: str
+    payload: State
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The run `waiter_id` wants to be told, for its `visit`, when this one has ended."""
+
+    waiter_id: int
+    visit: int
+
+
+@dataclass(frozen=True, slots=True)
+class DependencySettled:
+    """A run that this one waits for has ended, or is not there. `visit` is the one that asked to be told."""
+
+    id: int
+    visit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSettled:
+    """A child run has ended. `is_clean`: nothing of it is left to clean up, nor of its own children."""
+
+    id: int
+    status: WorkflowStatus
+    is_clean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRevived:
+    """A child run goes on after a failure."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The parent run wants this one to do something; where the status forbids it, the parent is told how it stands."""
+
+    command: Cancel | RetryRun
+    parent_id: int
+
+
+Event = (
+    Succeeded
+    | Failed
+    | Due
+    | Commanded
+    | Signalled
+    | Subscribed
+    | DependencySettled
+    | ChildSettled
+    | ChildRevived
+    | Told
+)

@@ -13,7 +13,9 @@ class Workflow:
     """A run as the engine sees it, its state decoded.
 
     `version` rises by one with every history entry. `visit` rises each time a step becomes current: what an earlier
-    visit brings is stale. `runtime` is what the current step's kind keeps for this visit: JSON, not for handlers.
+    visit brings is stale. `runtime` is what the current step's kind keeps for this visit: JSON, not for handlers; the
+    run that it has started and is parked on stands there under `child`. `loops` counts the jumps of each repeat step,
+    by its index as text, until it falls through. `is_watched`: other runs have asked to be told when it ends.
     """
 
     id: int
@@ -38,6 +40,8 @@ class Workflow:
     completed_us: int | None = None
     failed_us: int | None = None
     cancelled_us: int | None = None
+    loops: State | None = None
+    is_watched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

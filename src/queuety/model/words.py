@@ -92,6 +92,51 @@ class Role(StrEnum):
     CLEANUP = "cleanup"
 
 
+class Use(StrEnum):
+    """What a handler is called as: (state), an item's (state, item, index), a reducer's (state, results).
+
+    A condition's return value counts as true or false; every other handler returns a mapping to merge, or None.
+    """
+
+    STEP = "step"
+    ITEM = "item"
+    REDUCER = "reducer"
+    CONDITION = "condition"
+
+
+class WaitMode(StrEnum):
+    """How many of those that are waited for are needed."""
+
+    ALL = "all"
+    ANY = "any"
+    QUORUM = "quorum"
+
+
+class ForEachMode(StrEnum):
+    """How many items must succeed."""
+
+    ALL = "all"
+    FIRST_SUCCESS = "first_success"
+    QUORUM = "quorum"
+
+
+class LetterKind(StrEnum):
+    """What a letter in a run's inbox says. `timer` is the run's own, the others come from other runs.
+
+    `subscribe`: tell the run `waiter`, for the letter's visit, when you have ended. `settled`: the run `id` that you
+    wait for has ended. `child`: your child `id` has ended as `status`; `is_clean`: nothing of it is left to clean up.
+    `revived`: your child `id` goes on after a failure. `cancel`, `retry`: your parent, the run `parent`, wants you to.
+    """
+
+    TIMER = "timer"
+    SUBSCRIBE = "subscribe"
+    SETTLED = "settled"
+    CHILD = "child"
+    REVIVED = "revived"
+    CANCEL = "cancel"
+    RETRY = "retry"
+
+
 class CleanupStatus(StrEnum):
     """How far the handlers are that clean up after a cancelled or failed run (`compensation_status`)."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from queuety.engine.jobs import no_task
 from queuety.engine.protocol import Leave, Run, Stay, Verdict
 from queuety.model import Due, Event, SetTimer
 
 NAME: Final = "delay"
-NEEDS: Final[frozenset[str]] = frozenset()
+task = no_task
 
 
 def enter(run: Run) -> Verdict:
