@@ -1,0 +1,102 @@
+"""What kinds of steps know beside the workflow: what was read, and what this very decision has added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from queuety.engine.needs import (
+    NeedGroup,
+    NeedIds,
+    NeedParts,
+    NeedSignals,
+    NeedStanding,
+    NeedStates,
+    PartRow,
+    Signal,
+    Standing,
+)
+from queuety.engine.protocol import Run
+from queuety.model import (
+    AppendHistory,
+    CleanupStatus,
+    Entry,
+    KeepGroup,
+    KeepSignal,
+    StartRun,
+    State,
+    UseSignals,
+    WorkflowStatus,
+)
+
+SIGNALS_AT_ONCE: Final = 50
+"""Signals that are read at a time where not every one will do."""
+
+_PARTS: Final = frozenset({Entry.BRANCH, Entry.ITEM})
+
+
+def ids(run: Run, count: int) -> tuple[int, ...]:
+    """New ids for runs that the current visit starts. A visit asks once."""
+    found: tuple[int, ...] = run.read(NeedIds(run.workflow.visit, count)) if count else ()
+    return found
+
+
+def signals(run: Run, name: str, *, at_once: int = SIGNALS_AT_ONCE) -> Iterator[Signal]:
+    """The unused signals of this name, first come first; `at_once` of them are read at a time."""
+    used = {seq for effect in run.pending if isinstance(effect, UseSignals) for seq in effect.seqs}
+    after_seq = 0
+    while True:
+        page: tuple[Signal, ...] = run.read(NeedSignals(name, after_seq, at_once))
+        yield from (signal for signal in page if signal.seq not in used)
+        if len(page) < at_once:
+            break
+        after_seq = page[-1].seq
+    for effect in run.pending:
+        if isinstance(effect, KeepSignal) and effect.name == name and effect.seq not in used:
+            yield Signal(effect.seq, effect.name, effect.payload)
+
+
+def standing(run: Run, of: tuple[int, ...]) -> dict[int, Standing]:
+    """How these runs stand; those that are not there are left out. A run that is only being started is running."""
+    started = {effect.workflow_id for effect in run.pending if isinstance(effect, StartRun)}
+    asked = tuple(workflow_id for workflow_id in of if workflow_id not in started)
+    found: Mapping[int, Standing] = run.read(NeedStanding(asked)) if asked else {}
+    new = dict.fromkeys(started.intersection(of), Standing(WorkflowStatus.RUNNING, CleanupStatus.NONE))
+    return {**found, **new}
+
+
+def states(run: Run, of: tuple[int, ...]) -> Mapping[int, State]:
+    """The public states of these runs; those that are not there are left out."""
+    found: Mapping[int, State] = run.read(NeedStates(of)) if of else {}
+    return found
+
+
+def group(run: Run, name: str) -> tuple[int, ...] | None:
+    """The ids of the runs that a step has started under this name, or None."""
+    for effect in reversed(run.pending):
+        if isinstance(effect, KeepGroup) and effect.name == name:
+            return effect.ids
+    found: tuple[int, ...] | None = run.read(NeedGroup(name))
+    return found
+
+
+def parts(run: Run, *, after_seq: int) -> list[PartRow]:
+    """How the jobs of the current visit have ended for good, in the order in which they did."""
+    visit = run.workflow.visit
+    found: list[PartRow] = list(run.read(NeedParts(visit, after_seq)))
+    for effect in run.pending:
+        if isinstance(effect, AppendHistory) and effect.visit == visit and effect.job is not None:
+            part = _part(effect)
+            found += [part] if part else []
+    return found
+
+
+def _part(row: AppendHistory) -> PartRow | None:
+    job = row.job
+    if job is None or job.branch is None:
+        return None
+    if row.entry in _PARTS:
+        return PartRow(row.seq, row.entry, job.branch, job.id, output=(row.control or {}).get("_output"))
+    if row.entry is Entry.FAILED and row.is_final:
+        return PartRow(row.seq, row.entry, job.branch, job.id, error=row.error.message if row.error else None)
+    return None

@@ -1,0 +1,126 @@
+"""What runs say to each other: parents and children, and runs that wait for others. Each is told by a letter.
+
+A run tells of its end in the transaction that ends it. What arrives is only a reason to look again: the letters of
+several processes may overtake each other, so a kind decides by how the other run stands, not by what a letter says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from queuety.engine import cleanup
+from queuety.engine.commanded import end, obey, revived
+from queuety.engine.course import Course, child_of
+from queuety.model import (
+    Cancel,
+    ChildRevived,
+    ChildSettled,
+    CleanupStatus,
+    Commanded,
+    Effect,
+    Entry,
+    ErrorKind,
+    LetterKind,
+    Send,
+    Subscribed,
+    TellWatchers,
+    Told,
+    Watch,
+    Workflow,
+    WorkflowStatus,
+)
+
+FROM_PARENT = 0
+"""The token of rows that a parent's wish has led to."""
+
+
+def news(was: Workflow, now: Workflow, *, now_us: int) -> list[Effect]:
+    """What others are to be told of a change: that the run has ended, has been cleaned up, or goes on again."""
+    told: list[Effect] = []
+    has_ended = now.status.is_terminal and not was.status.is_terminal
+    if has_ended and now.is_watched:
+        told.append(TellWatchers(now.id, now_us))
+    if now.parent_id is None:
+        return told
+    if has_ended or (now.status.is_terminal and is_clean(now) and not is_clean(was)):
+        told.append(_standing(now, now.parent_id, now_us))
+    elif was.status.is_terminal and not now.status.is_terminal:
+        told.append(Send(now.parent_id, LetterKind.REVIVED, now_us, {"id": now.id}))
+    return told
+
+
+def is_clean(workflow: Workflow) -> bool:
+    """True if nothing is left to clean up of the run, nor of the children that it has told to end."""
+    awaits = workflow.runtime is not None and bool(workflow.runtime.get("awaits"))
+    return workflow.cleanup is not CleanupStatus.PENDING and not awaits
+
+
+def hear(course: Course, event: Subscribed | ChildSettled | ChildRevived | Told) -> None:
+    """Do what another run's letter asks for."""
+    was = course.workflow
+    if isinstance(event, Subscribed):
+        _note_watcher(course, event)
+    elif isinstance(event, ChildSettled):
+        _mind_child(course, event)
+    elif isinstance(event, ChildRevived):
+        _follow_child(course, event)
+    else:
+        _do_as_told(course, event)
+    course.note_since(was)
+
+
+def _standing(workflow: Workflow, parent_id: int, now_us: int) -> Send:
+    body = {"id": workflow.id, "status": workflow.status.value, "is_clean": is_clean(workflow)}
+    return Send(parent_id, LetterKind.CHILD, now_us, body)
+
+
+def _note_watcher(course: Course, event: Subscribed) -> None:
+    """Keep the run in mind, or tell it at once if there is nothing left to wait for."""
+    workflow = course.workflow
+    if workflow.status.is_terminal:
+        body = {"id": workflow.id}
+        course.effects.append(Send(event.waiter_id, LetterKind.SETTLED, course.now_us, body, event.visit))
+        return
+    course.effects.append(Watch(workflow.id, event.waiter_id, event.visit))
+    if not workflow.is_watched:
+        course.workflow = replace(workflow, is_watched=True)
+
+
+def _mind_child(course: Course, event: ChildSettled) -> None:
+    """Let the step that is parked on the child go on; after a cancellation, clean up once the child is clean."""
+    workflow = course.workflow
+    if child_of(workflow) != event.id:
+        return
+    if not workflow.status.is_terminal:
+        course.hear(event)
+    elif workflow.runtime is not None and workflow.runtime.get("awaits") and event.is_clean:
+        course.workflow = replace(workflow, runtime=None)
+        if workflow.cleanup is CleanupStatus.PENDING and course.definition.on_cancel is not None:
+            cleanup.begin(course, course.definition.on_cancel)
+
+
+def _follow_child(course: Course, event: ChildRevived) -> None:
+    """Go on if it was this child's end that had ended the run."""
+    workflow = course.workflow
+    because_of_it = workflow.error_kind in (ErrorKind.CHILD_FAILED, ErrorKind.CHILD_CANCELLED)
+    if workflow.status is not WorkflowStatus.FAILED or not because_of_it or child_of(workflow) != event.id:
+        return
+    if workflow.cleanup is not CleanupStatus.NONE:
+        return
+    course.record(Entry.RETRIED, token=FROM_PARENT)
+    course.workflow = revived(workflow)
+    course.hear(event)
+
+
+def _do_as_told(course: Course, event: Told) -> None:
+    """Do what the parent wants; where it cannot be, the parent hears how the run stands."""
+    workflow = course.workflow
+    if isinstance(event.command, Cancel):
+        if not workflow.status.is_terminal:
+            end(course, FROM_PARENT)
+            return
+    elif workflow.status is WorkflowStatus.FAILED and workflow.cleanup is CleanupStatus.NONE:
+        obey(course, Commanded(event.command, FROM_PARENT))
+        return
+    if workflow.status.is_terminal:
+        course.effects.append(_standing(workflow, event.parent_id, course.now_us))
