@@ -85,8 +85,8 @@ class Leave:
     """The step is settled: merge `changes` (public keys only) and go on, where `_next_step` in `control` says so.
 
     With a `part` the attempt has a row of its own before that of the step. `supersedes` is the message with which what
-    the step still has open is buried, None if it has nothing open but timers that its effects drop. `jumps` is how often this repeat step has
-    now jumped, 0 once it falls through; None for a step of another kind.
+    the step still has open is buried, None if it has nothing open but timers that its effects drop. `jumps` is how
+    often this repeat step has now jumped, 0 once it falls through; None for a step of another kind.
     """
 
     changes: State = field(default_factory=dict)

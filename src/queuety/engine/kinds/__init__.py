@@ -11,11 +11,10 @@ To add one, write `kinds/<name>.py`, name it in `_MODULES` below, put its test b
 
 Both return a verdict: `Stay` with what to add (jobs, a timer) and what the visit keeps as its runtime, `Leave` with
 what to merge, or `Fail`. What they must know beside the workflow they ask `engine/facts.py` for, when they need it: it
-is read under the workflow's lock, and the decision made anew. The rest belongs to the engine: closing the job, the history row, the version, visit and
-status, `_next_step`, entering what follows. A kind may not keep `{"entered": False}` as its runtime,
-and keeps a run that it is parked on under `child`. An event that
-means nothing to it is answered with a `Stay` that keeps the runtime. `changes` must hold no key that starts with `_`
-(`output.split`).
+is read under the workflow's lock, and the decision is made anew. The rest belongs to the engine: closing the job, the
+history row, the version, visit and status, `_next_step`, entering what follows. A kind may not keep
+`{"entered": False}` as its runtime, and keeps a run that it is parked on under `child`. An event that means nothing to
+it is answered with a `Stay` that keeps the runtime. `changes` must hold no key that starts with `_` (`output.split`).
 """
 
 from __future__ import annotations
