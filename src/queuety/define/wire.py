@@ -14,7 +14,7 @@ where HANDLER is a name or `{"handler": name, "config": {…}}`, and what is not
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -98,6 +98,14 @@ def definition_from_json(form: Any, registry: Registry | None = None) -> Definit
     if on_cancel is not None:
         on_cancel, _ = _ref_from_json(on_cancel, registry, f"workflow {name!r}: on_cancel")
     return hashed(Definition(name=name, steps=tuple(steps), on_cancel=on_cancel, **options))
+
+
+def nested(definition: Definition) -> Iterator[Definition]:
+    """The definitions of the runs that this one starts, and of those that they start, each before its own."""
+    for spec in definition.steps:
+        if spec.child is not None:
+            yield spec.child
+            yield from nested(spec.child)
 
 
 def read_label(value: object, where: str) -> str:
