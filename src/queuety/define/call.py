@@ -16,7 +16,7 @@ from queuety.define import typed
 from queuety.define.handlers import Handler
 from queuety.define.marks import HandlerKind, Job
 from queuety.errors import PayloadError
-from queuety.model import Json
+from queuety.model import Json, Use
 
 Call = Callable[[dict[str, Json]], Any]
 
@@ -33,6 +33,7 @@ class Plan:
     handler: Handler
     call: Call
     is_async: bool
+    use: Use = Use.STEP
 
     def output(self, result: Any, *, max_bytes: int | None = None) -> dict[str, Json]:
         """What is stored of a handler's result: the mapping that a step returned, checked; nothing of a job's.
@@ -48,14 +49,14 @@ class Plan:
         return checked_mapping(result, what="result", max_bytes=max_bytes)
 
 
-def prepare(handler: Handler, config: Mapping[str, Json] | None = None) -> Plan:
+def prepare(handler: Handler, config: Mapping[str, Json] | None = None, use: Use = Use.STEP) -> Plan:
     """The plan of a handler with a configuration that `check_call` has accepted.
 
     Raises `DefinitionError` for a typed parameter that no JSON can be read into.
     """
     config = config or {}
     if handler.kind is HandlerKind.STEP:
-        return Plan(handler, _step_call(handler, config), handler.is_async)
+        return Plan(handler, _step_call(handler, config), handler.is_async, use)
     if not handler.is_class:
         return Plan(handler, _job_call(handler, config), handler.is_async)
     make = instance_maker(handler)

@@ -14,7 +14,7 @@ from queuety.define import typed
 from queuety.define.marks import BASES, CONTROLS, HandlerKind, Job, Step, mark_of
 from queuety.define.options import merged, options_from
 from queuety.errors import DefinitionError
-from queuety.model import Json, Options
+from queuety.model import Json, Options, Use
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +98,7 @@ def controls_of(target: Any, name: str) -> Options:
     return options_from({CONTROLS[attribute]: value for attribute, value in stated.items()}, where=name)
 
 
-def check_call(handler: Handler, config: Mapping[str, Json]) -> None:
+def check_call(handler: Handler, config: Mapping[str, Json], use: Use = Use.STEP) -> None:
     """Raises `DefinitionError` that says why the handler cannot be called with this configuration, if so."""
     try:
         if handler.kind is HandlerKind.JOB:
@@ -107,12 +107,16 @@ def check_call(handler: Handler, config: Mapping[str, Json]) -> None:
             handler.takes.bind_partial(**config)
         elif handler.is_class:
             inspect.signature(handler.target).bind(**config)
-            handler.takes.bind(None)
+            handler.takes.bind(*_given(use))
         else:
-            handler.takes.bind(None, **config)
+            handler.takes.bind(*_given(use), **config)
     except TypeError as error:
         given = ", ".join([*(["state"] if handler.kind is HandlerKind.STEP else []), *(f"{key}=…" for key in config)])
         raise DefinitionError(f"{handler.name} cannot be called with ({given}): {error}") from error
+
+
+def _given(use: Use) -> list[None]:
+    return [None] * {Use.ITEM: 3, Use.REDUCER: 2}.get(use, 1)
 
 
 def _no_handler(target: Any, name: str) -> str:

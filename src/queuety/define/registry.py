@@ -14,7 +14,7 @@ from queuety.define.handlers import Handler, check_call, handler_of, is_configur
 from queuety.define.marks import BASES, Bound, HandlerKind, declared, mark_of
 from queuety.define.names import attribute, check_name, importable_name, load_module, qualified_name
 from queuety.errors import DefinitionError, HandlerNotFound
-from queuety.model import HandlerRef, Json, Options
+from queuety.model import HandlerRef, Json, Options, Use
 
 
 class Registry:
@@ -23,7 +23,7 @@ class Registry:
     def __init__(self) -> None:
         self._aliases: dict[str, Handler] = {}
         self._found: dict[str, Handler] = {}
-        self._refs: dict[tuple[Handler, HandlerKind], Options] = {}
+        self._refs: dict[tuple[Handler, HandlerKind, Use], Options] = {}
 
     def register(self, alias: str, handler: Any) -> None:
         """Adds a name for a handler. An alias is stored in definitions as it is and survives the moving of code.
@@ -57,19 +57,19 @@ class Registry:
             self._found[name] = found
         return found
 
-    def plan(self, name: str, config: Mapping[str, Json] | None = None) -> Plan:
-        """How to call the handler of that name; worth keeping, it is made anew each time.
+    def plan(self, name: str, config: Mapping[str, Json] | None = None, use: Use = Use.STEP) -> Plan:
+        """How to call the handler of that name as `use`; worth keeping, it is made anew each time.
 
         Raises `HandlerNotFound`, also for a handler that can no longer be called with this configuration.
         """
         handler = self.resolve(name)
         try:
-            check_call(handler, config or {})
-            return prepare(handler, config)
+            check_call(handler, config or {}, use)
+            return prepare(handler, config, use)
         except DefinitionError as error:
             raise HandlerNotFound(f"{name!r} cannot be called as its definition says: {error}") from error
 
-    def ref(self, target: Any, kind: HandlerKind, *, where: str) -> tuple[HandlerRef, Options]:
+    def ref(self, target: Any, kind: HandlerKind, *, where: str, use: Use = Use.STEP) -> tuple[HandlerRef, Options]:
         """The name and configuration to store for a handler, an alias or a `bind`, and the handler's own options.
 
         `module:qualname` of a module that is not installed here is taken on trust: another service may have it. Raises
@@ -88,11 +88,11 @@ class Registry:
             ref = HandlerRef(name, config or None)
             if handler is None:
                 return ref, Options()
-            options = None if config else self._refs.get((handler, kind))
+            options = None if config else self._refs.get((handler, kind, use))
             if options is None:
-                options = _checked_use(handler, kind, config)
+                options = _checked_use(handler, kind, use, config)
                 if not config and not is_configured(handler):
-                    self._refs[handler, kind] = options
+                    self._refs[handler, kind, use] = options
             return ref, options
         except DefinitionError as error:
             raise DefinitionError(f"{where}: {error}") from error
@@ -131,11 +131,11 @@ class Registry:
         return mark.name if mark is not None and mark.name is not None else name
 
 
-def _checked_use(handler: Handler, kind: HandlerKind, config: Mapping[str, Json]) -> Options:
+def _checked_use(handler: Handler, kind: HandlerKind, use: Use, config: Mapping[str, Json]) -> Options:
     if handler.kind is not kind:
         raise DefinitionError(f"{handler.name} is a {handler.kind} and cannot be used as a {kind}")
-    check_call(handler, config)
-    prepare(handler, config)
+    check_call(handler, config, use)
+    prepare(handler, config, use)
     return options_of(handler, config)
 
 

@@ -14,7 +14,7 @@ from queuety.codec import checked_mapping, encode
 from queuety.define.call import Plan
 from queuety.define.options import gives_up
 from queuety.errors import JobTimeout, PayloadError, Retry
-from queuety.model import ErrorInfo, Failed, HandlerRef, Job, Options, Role, Span, State, Succeeded
+from queuety.model import ErrorInfo, Failed, HandlerRef, Job, Json, Options, Role, Span, State, Succeeded, Use
 from queuety.worker import faults
 
 _LONGEST_RETRY_S: Final = 100 * 365.25 * 86_400
@@ -33,6 +33,9 @@ class Work:
     what it takes as JSON, or somewhat more. `timeout_s` is the effective limit, None for none; of the options only
     `retry_on` and `give_up_on` are read. `iteration` counts the rounds of a repeat; `jitter` is the largest share by
     which a back-off may be lengthened.
+
+    `use` is what a step's handler is called as and `arguments` what it gets beside the state, copied like that. Of the
+    state, `shared` names a list that all jobs of the step read and none may change: it is not copied.
     """
 
     job: Job
@@ -45,6 +48,9 @@ class Work:
     iteration: int | None = None
     jitter: float = 0.0
     state_characters: int = 0
+    use: Use = Use.STEP
+    arguments: tuple[Json, ...] = ()
+    shared: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
