@@ -58,7 +58,7 @@ def _add_workflows(statements: Any, cursor: Any, first: int, batch: int, *, begi
     values |= dict.fromkeys(
         ("version", "visit", "current_step", "total_steps", "state_version", "state_bytes", "delta_bytes"), 1
     )
-    values |= {"transitions": 0, "created_us": 1}
+    values |= {"transitions": 0, "created_us": 1, "watched": 0}
     rows = [[(values | {"id": first + n})[name] for name in WORKFLOW_COLUMNS] + ["{}"] for n in range(batch)]
     statements.add_workflows(cursor, rows)
 

@@ -5,17 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from queuety.engine.needs import (
-    NeedGroup,
-    NeedIds,
-    NeedParts,
-    NeedSignals,
-    NeedStanding,
-    NeedStates,
-    PartRow,
-    Signal,
-    Standing,
-)
 from queuety.engine.protocol import Run
 from queuety.model import (
     AppendHistory,
@@ -27,6 +16,17 @@ from queuety.model import (
     State,
     UseSignals,
     WorkflowStatus,
+)
+from queuety.model.needs import (
+    NeedGroup,
+    NeedIds,
+    NeedParts,
+    NeedSignals,
+    NeedStanding,
+    NeedStates,
+    PartRow,
+    Signal,
+    Standing,
 )
 
 SIGNALS_AT_ONCE: Final = 50

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from queuety.engine.needs import Lacking, Need
 from queuety.model import (
     Definition,
     Effect,
@@ -24,6 +23,7 @@ from queuety.model import (
     Workflow,
     WorkflowStatus,
 )
+from queuety.model.needs import Lacking, Need
 
 Facts = Mapping[Need, Any]
 """What was read for the run, under its lock, by the need that it answers."""

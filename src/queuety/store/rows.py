@@ -227,6 +227,8 @@ def workflow_row(workflow: Workflow, state_text: str) -> tuple[Any, ...]:
         workflow.completed_us,
         workflow.failed_us,
         workflow.cancelled_us,
+        _text(workflow.loops),
+        1 if workflow.is_watched else 0,
     )
 
 
@@ -241,6 +243,7 @@ def progress_row(workflow: Workflow, delta_bytes: int) -> tuple[Any, ...]:
         workflow.transitions,
         _text(workflow.runtime),
         workflow.completed_us,
+        _text(workflow.loops),
         delta_bytes,
     )
 
@@ -255,6 +258,7 @@ def ending_row(workflow: Workflow) -> tuple[Any, ...]:
         workflow.cleanup.value,
         workflow.failed_us,
         workflow.cancelled_us,
+        1 if workflow.is_watched else 0,
     )
 
 
@@ -283,4 +287,6 @@ def workflow_from_row(row: Sequence[Any], state: State) -> Workflow:
         completed_us=row[22],
         failed_us=row[23],
         cancelled_us=row[24],
+        loops=_value(row[25]),
+        is_watched=bool(row[26]),
     )

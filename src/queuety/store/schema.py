@@ -44,6 +44,10 @@ class Tables:
         self.jobs = self._jobs()
         self.history = self._history()
         self.inbox = self._inbox()
+        self.signals = self._signals()
+        self.groups = self._groups()
+        self.watchers = self._watchers()
+        self.chunks = self._chunks()
         self.queues = self._queues()
         self.workers = self._workers()
         self.ids = self._ids()
@@ -102,10 +106,14 @@ class Tables:
             Column("completed_us", BigInteger, nullable=True),
             Column("failed_us", BigInteger, nullable=True),
             Column("cancelled_us", BigInteger, nullable=True),
+            Column("loops", _text(), nullable=True),
+            Column("watched", SmallInteger, nullable=False, server_default=text("0")),
             # list_workflows(status=…): newest first within a status; written twice in a run's life
             self._index("workflows_status", "status", "id"),
             # dispatch with a key: the first wins, whoever races
             self._index("workflows_key", "name", "idempotency_key", where="idempotency_key IS NOT NULL", unique=True),
+            # list_workflows(parent_id=…): a run's children, newest first
+            self._index("workflows_parent", "parent_id", "id", where="parent_id IS NOT NULL"),
         )
 
     def _jobs(self) -> Table:
@@ -190,6 +198,52 @@ class Tables:
             self._index("inbox_due", "due_us"),
             # all that waits for one workflow
             self._index("inbox_workflow", "workflow_id"),
+        )
+
+    def _signals(self) -> Table:
+        """Signals that no wait has used. `seq` is that of the history row that tells of it: the order of arrival."""
+        return self._table(
+            "signals",
+            Column("workflow_id", BigInteger, primary_key=True, autoincrement=False),
+            Column("seq", BigInteger, primary_key=True, autoincrement=False),
+            Column("name", _name(), nullable=False),
+            Column("payload", _text(), nullable=False),
+            Column("at_us", BigInteger, nullable=False),
+            # a wait: the signals of one name, first come first
+            self._index("signals_name", "workflow_id", "name", "seq"),
+        )
+
+    def _groups(self) -> Table:
+        """The runs that a step has started under a name: a JSON list of their ids. Read whole, by its key."""
+        return self._table(
+            "groups",
+            Column("workflow_id", BigInteger, primary_key=True, autoincrement=False),
+            Column("name", _name(), primary_key=True),
+            Column("ids", _text(), nullable=False),
+        )
+
+    def _watchers(self) -> Table:
+        """Who wants to be told, for which visit, when a run has ended. Written and deleted under that run's lock."""
+        return self._table(
+            "watchers",
+            Column("workflow_id", BigInteger, primary_key=True, autoincrement=False),
+            Column("waiter_id", BigInteger, primary_key=True, autoincrement=False),
+            Column("visit", BigInteger, nullable=False),
+        )
+
+    def _chunks(self) -> Table:
+        """What a streaming step has yielded in its visit so far; `branch` is -1 where the step has none.
+
+        Gone once the step is settled: its history row has them all. Read in the order of the key.
+        """
+        return self._table(
+            "chunks",
+            Column("workflow_id", BigInteger, primary_key=True, autoincrement=False),
+            Column("visit", BigInteger, primary_key=True, autoincrement=False),
+            Column("branch", Integer, primary_key=True, autoincrement=False),
+            Column("number", BigInteger, primary_key=True, autoincrement=False),
+            Column("content", _text(), nullable=False),
+            Column("at_us", BigInteger, nullable=False),
         )
 
     def _queues(self) -> Table:

@@ -98,6 +98,8 @@ WORKFLOW_COLUMNS = (
     "completed_us",
     "failed_us",
     "cancelled_us",
+    "loops",
+    "watched",
 )
 PROGRESS_COLUMNS = (
     "status",
@@ -107,6 +109,7 @@ PROGRESS_COLUMNS = (
     "transitions",
     "runtime",
     "completed_us",
+    "loops",
     "delta_bytes",
 )
 """What a settled step changes in its workflow's row when the snapshot stays as it is."""
@@ -114,8 +117,8 @@ PROGRESS_COLUMNS = (
 SNAPSHOT_COLUMNS = (*PROGRESS_COLUMNS, "state", "state_version", "state_bytes")
 """The same, with a new snapshot."""
 
-ENDING_COLUMNS = ("error_message", "error_kind", "failed_step", "cleanup", "failed_us", "cancelled_us")
-"""What changes only when a run fails, is cancelled, retried, or cleaned up after."""
+ENDING_COLUMNS = ("error_message", "error_kind", "failed_step", "cleanup", "failed_us", "cancelled_us", "watched")
+"""What changes only when a run fails, is cancelled, retried, cleaned up after, or first watched."""
 
 CLOSE_COLUMNS = (
     "phase",

@@ -1,0 +1,104 @@
+"""What a kind of step may have to know before it can decide, beside the workflow: asked for when it turns out.
+
+A need is a plain value; whoever calls `decide` reads what it names in the transaction that holds the workflow's lock
+(`store/facts.py`) and hands it over as a fact under the need itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from queuety.model.effects import Entry
+from queuety.model.words import CleanupStatus, State, WorkflowStatus
+
+
+class Lacking(Exception):
+    """A fact is needed that was not read yet. Nothing was decided."""
+
+    def __init__(self, need: Need) -> None:
+        super().__init__(need)
+        self.need = need
+
+
+@dataclass(frozen=True, slots=True)
+class NeedIds:
+    """`count` new ids for runs, ascending: `tuple[int, ...]`. The same for the same visit and purpose."""
+
+    visit: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSignals:
+    """The run's unused signals of this name that came after `after_seq`, first come first, at most `limit`:
+    `tuple[Signal, ...]`."""
+
+    name: str
+    after_seq: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A signal that no wait has used. `seq` is the order of arrival within the run."""
+
+    seq: int
+    name: str
+    payload: State
+
+
+@dataclass(frozen=True, slots=True)
+class NeedStanding:
+    """How these runs stand: `Mapping[int, Standing]`; those that are not there are left out."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where another run stands, as last committed."""
+
+    status: WorkflowStatus
+    cleanup: CleanupStatus
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedStates:
+    """The public states of these runs: `Mapping[int, State]`; those that are not there are left out."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedGroup:
+    """The ids of the group that a step of this run has started under this name: `tuple[int, ...]`, or None."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeedParts:
+    """How the jobs of several of this visit have ended for good, with history rows above `after_seq`, in their order:
+    `tuple[PartRow, ...]`."""
+
+    visit: int
+    after_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartRow:
+    """One branch or item that has ended. `entry` is `branch` or `item` if it succeeded, else `failed`.
+
+    `output` is what an item returned, `error` why it failed.
+    """
+
+    seq: int
+    entry: Entry
+    branch: int
+    job_id: int
+    output: State | None = None
+    error: str | None = None
+
+
+Need = NeedIds | NeedSignals | NeedStanding | NeedStates | NeedGroup | NeedParts
