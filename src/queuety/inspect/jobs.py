@@ -114,9 +114,9 @@ def _counts(connection: Connection, tables: Tables, queue: str | None) -> dict[s
     known = all_outlines(connection, tables)
     if queue is not None and not _uses(known, queue):
         return counts
-    for hash_, index, more in history.completed_counts(connection, tables):
+    for hash_, index, branch, more in history.completed_counts(connection, tables):
         step = known.get(hash_, Outline()).step(index)
-        of_queue = step.queue if step else DEFAULT_QUEUE
+        of_queue = DEFAULT_QUEUE if step is None else (step.own if branch is None else step.job(branch)).queue
         if queue is None or of_queue == queue:
             count(of_queue, JobStatus.COMPLETED, more)
     return counts
@@ -151,7 +151,8 @@ def _completed_steps(
 
 
 def _uses(known: Mapping[str, Outline], queue: str) -> bool:
-    return any(step.queue == queue for outline in known.values() for step in outline.steps)
+    steps = (step for outline in known.values() for step in outline.steps)
+    return any(job.queue == queue for step in steps for job in (step.own, *step.branches))
 
 
 def _from_row(row: Record) -> JobState:
@@ -180,16 +181,17 @@ def _from_row(row: Record) -> JobState:
 
 def _from_history(row: Record, outline: Outline) -> JobState:
     step = outline.step(row["step_index"])
+    job = step.job(row["branch"]) if step else None
     began_us = row["at_us"] if row["started_us"] is None else row["started_us"]
     return JobState(
         id=row["job_id"],
-        queue=step.queue if step else DEFAULT_QUEUE,
-        handler=(step.handler if step else None) or "",
+        queue=job.queue if job else DEFAULT_QUEUE,
+        handler=(job.handler if job else None) or "",
         payload={},
         status=JobStatus.COMPLETED,
-        priority=step.priority if step else Priority.LOW,
+        priority=job.priority if job else Priority.LOW,
         attempts=row["attempt"],
-        max_attempts=step.max_attempts if step else DEFAULT_MAX_ATTEMPTS,
+        max_attempts=job.max_attempts if job else DEFAULT_MAX_ATTEMPTS,
         available_at=moment(began_us),
         created_at=moment(began_us),
         started_at=moment(began_us),

@@ -22,17 +22,47 @@ if TYPE_CHECKING:
 UNNAMED_KIND: Final = "single"
 """The kind of a step whose entry names none."""
 
+FOR_EACH: Final = "for_each"
+PARALLEL: Final = "parallel"
+WAIT_FOR_SIGNAL: Final = "wait_for_signal"
+WAIT_FOR_WORKFLOWS: Final = "wait_for_workflows"
+RUN_WORKFLOW: Final = "run_workflow"
+DELAY: Final = "delay"
+
+HELD: Final = frozenset({DELAY, WAIT_FOR_SIGNAL, WAIT_FOR_WORKFLOWS, RUN_WORKFLOW})
+"""Kinds of steps at which a run stands still until something comes; it then resumes."""
+
 
 @dataclass(frozen=True, slots=True)
-class StepOutline:
-    """One step: its name, its kind, its handler's name (None if it has none), and what its jobs are added with."""
+class JobOutline:
+    """What a step's job is added with. `handler` is None where the entry names none."""
 
-    name: str
-    kind: str
     handler: str | None
     queue: str
     priority: Priority
     max_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutline:
+    """One step: its name, its kind, and what its jobs are added with.
+
+    `own` is the job of the step itself, of each item in a for-each; `reducer` the one that runs after the items.
+    `entry` is the step as it stands in the definition.
+    """
+
+    name: str
+    kind: str
+    own: JobOutline
+    branches: tuple[JobOutline, ...]
+    reducer: JobOutline | None
+    entry: Mapping[str, Any]
+
+    def job(self, branch: int | None) -> JobOutline:
+        """The job of this branch or item; without one that of the step, in a for-each its reducer's."""
+        if branch is None:
+            return self.reducer or self.own
+        return self.branches[branch] if branch < len(self.branches) else self.own
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +99,30 @@ def outline_of(body: str) -> Outline:
 
 
 def _step(entry: Mapping[str, Any], index: int, definition: Mapping[str, Any]) -> StepOutline:
-    """The step's own options, then the workflow's, then the usual ones."""
-    priority = _first(entry, definition, "priority")
+    named = entry.get("handler", entry.get("condition"))
+    reducer = entry.get("reducer")
     return StepOutline(
         name=entry.get("name", str(index)),
         kind=entry.get("type", UNNAMED_KIND),
-        handler=_handler(entry),
+        own=_job(named, entry, definition),
+        branches=tuple(_branch(branch, entry, definition) for branch in entry.get("branches", ())),
+        reducer=None if reducer is None else _job(reducer, entry, definition),
+        entry=entry,
+    )
+
+
+def _branch(branch: Any, entry: Mapping[str, Any], definition: Mapping[str, Any]) -> JobOutline:
+    """A branch stands alone as a handler, or as one with options of its own."""
+    if not isinstance(branch, Mapping):
+        return _job(branch, entry, definition)
+    return _job(branch.get("handler"), {**entry, **branch}, definition)
+
+
+def _job(handler: Any, entry: Mapping[str, Any], definition: Mapping[str, Any]) -> JobOutline:
+    """The entry's own options, then the workflow's, then the usual ones."""
+    priority = _first(entry, definition, "priority")
+    return JobOutline(
+        handler=_name(handler),
         queue=_first(entry, definition, "queue") or DEFAULT_QUEUE,
         priority=Priority.LOW if priority is None else _priority(priority),
         max_attempts=_first(entry, definition, "max_attempts") or DEFAULT_MAX_ATTEMPTS,
@@ -90,8 +138,7 @@ def _priority(value: int | str) -> Priority:
     return Priority[value.upper()] if isinstance(value, str) else Priority(value)
 
 
-def _handler(entry: Mapping[str, Any]) -> str | None:
+def _name(handler: Any) -> str | None:
     """The handler's name, which stands alone or beside its configuration."""
-    found = entry.get("handler")
-    name = found.get("handler") if isinstance(found, Mapping) else found
+    name = handler.get("handler") if isinstance(handler, Mapping) else handler
     return name if isinstance(name, str) else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from queuety.codec import decode
 from queuety.inspect.limits import checked_count
-from queuety.inspect.outline import Outline, outlines
+from queuety.inspect.outline import HELD, Outline, StepOutline, outlines
 from queuety.inspect.states import moment
 from queuety.model import Entry, Json
 from queuety.store.queries import Record, history, workflows
@@ -22,8 +22,11 @@ from queuety.store.schema import Tables
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_HIDDEN: Final = "_queuety_trace"
-"""The control key that is stored with an attempt and shown in its trace, not in its output."""
+_HIDDEN: Final = frozenset({"_queuety_trace", "_chunks", "_output", "_waiting", "_signal"})
+"""Control keys that are no part of what was returned: what a trace shows, and what the engine keeps in a row."""
+
+_OWN_OUTPUT: Final = {Entry.ITEM: "_output", Entry.WAITING: "_waiting", Entry.SIGNALLED: "_signal"}
+"""Under which control key a row's output stands that is not merged into the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,10 @@ class TimelineEvent:
     """One thing that happened to a run.
 
     `id` rises with every event of the run and never changes; with `workflow_id` it names the event. `event` is
-    `step_started`, `step_completed`, `step_failed`, `workflow_resumed` (a delay is over, or somebody resumed a paused
-    run: then there is no output), `workflow_paused`, `workflow_retried`, `workflow_cancelled`, or `cleanup_started`,
+    `step_started`, `step_completed`, `step_failed`, `step_branch_completed`, `step_item_completed` (then the step's own
+    `step_completed` follows, without a start), `workflow_waiting` (its output says for what), `signal_received` (name
+    and payload), `workflow_resumed` (a wait, a delay or a child run is over, or somebody resumed a paused run: then
+    there is no output), `workflow_paused`, `workflow_retried`, `workflow_cancelled`, or `cleanup_started`,
     `cleanup_completed`, `cleanup_failed` of a handler that ran after the end. `parent_event_id` of an attempt's end is
     its start. `attempt` counts from 1. `output` is what was returned; `error` is `{"message", "class", "trace"}`.
     `worker` names the process that ran it, for display only. `created_at` is aware, in UTC.
@@ -101,41 +106,46 @@ def job_history(connection: Connection, tables: Tables, job_id: int) -> list[Job
 
 def _events(row: Record, outline: Outline) -> Sequence[TimelineEvent]:
     """The start and the end of an attempt, or the one thing that any other row tells of."""
-    end = _event(row, outline, _END_OF[_kind_of(row)])
+    step = outline.step(row["step_index"])
+    end = _event(row, step, _end_of(row, step))
     if row["started_us"] is None:
         return [end]
-    begin = _event(row, outline, _START_OF[_kind_of(row)], is_start=True)
+    begin = _event(row, step, "step_started" if _is_of_step(row) else "cleanup_started", is_start=True)
     return [begin, end]
 
 
-def _kind_of(row: Record) -> tuple[Entry, bool]:
-    """What the row tells of, and whether of a step or the run as it went on, rather than of cleaning up after it."""
+def _is_of_step(row: Record) -> bool:
+    """Whether it tells of a step or of the run as it went on, rather than of cleaning up after it."""
+    return row["entry"] != Entry.CLEANED and (row["job_id"] is None or row["step_index"] is not None)
+
+
+def _end_of(row: Record, step: StepOutline | None) -> str:
     entry = Entry(row["entry"])
-    return entry, not (entry is Entry.CLEANED or (row["job_id"] is not None and row["step_index"] is None))
+    if not _is_of_step(row):
+        return "cleanup_completed" if entry is Entry.CLEANED else "cleanup_failed"
+    if entry is Entry.RESUMED and step is not None and step.kind not in HELD:
+        return "step_completed"
+    return _END_OF[entry]
 
 
 _END_OF: Final = {
-    (Entry.COMPLETED, True): "step_completed",
-    (Entry.FAILED, True): "step_failed",
-    (Entry.RESUMED, True): "workflow_resumed",
-    (Entry.PAUSED, True): "workflow_paused",
-    (Entry.CONTINUED, True): "workflow_resumed",
-    (Entry.RETRIED, True): "workflow_retried",
-    (Entry.CANCELLED, True): "workflow_cancelled",
-    (Entry.CLEANED, False): "cleanup_completed",
-    (Entry.FAILED, False): "cleanup_failed",
-}
-_START_OF: Final = {
-    (Entry.COMPLETED, True): "step_started",
-    (Entry.FAILED, True): "step_started",
-    (Entry.CLEANED, False): "cleanup_started",
-    (Entry.FAILED, False): "cleanup_started",
+    Entry.COMPLETED: "step_completed",
+    Entry.BRANCH: "step_branch_completed",
+    Entry.ITEM: "step_item_completed",
+    Entry.FAILED: "step_failed",
+    Entry.WAITING: "workflow_waiting",
+    Entry.SIGNALLED: "signal_received",
+    Entry.RESUMED: "workflow_resumed",
+    Entry.PAUSED: "workflow_paused",
+    Entry.CONTINUED: "workflow_resumed",
+    Entry.RETRIED: "workflow_retried",
+    Entry.CANCELLED: "workflow_cancelled",
 }
 
 
-def _event(row: Record, outline: Outline, event: str, *, is_start: bool = False) -> TimelineEvent:
-    step = outline.step(row["step_index"])
+def _event(row: Record, step: StepOutline | None, event: str, *, is_start: bool = False) -> TimelineEvent:
     is_attempt = row["started_us"] is not None
+    job = None if step is None else step.job(row["branch"]) if is_attempt else step.own
     number = 2 * row["seq"]
     error = None if is_start else _error(row)
     return TimelineEvent(
@@ -145,8 +155,8 @@ def _event(row: Record, outline: Outline, event: str, *, is_start: bool = False)
         step_index=row["step_index"],
         step_name=step.name if step else None,
         step_type=step.kind if step else None,
-        handler=step.handler if step else None,
-        queue=step.queue if step and is_attempt else None,
+        handler=job.handler if job else None,
+        queue=job.queue if job and is_attempt else None,
         job_id=row["job_id"],
         parent_event_id=number - 1 if is_attempt and not is_start else None,
         attempt=row["attempt"],
@@ -177,12 +187,16 @@ def _attempt(row: Record) -> JobAttempt:
 
 
 def _output(row: Record) -> dict[str, Json] | None:
-    """What a handler returned, or a timer merged; None where nothing is merged."""
-    if row["changed"] is None:
+    """What a handler returned, a timer merged, or the row itself tells; None where there is nothing of the kind."""
+    own = _OWN_OUTPUT.get(Entry(row["entry"]))
+    if own is None and row["changed"] is None:
         return None
-    output: dict[str, Any] = decode(row["changed"])
     control: dict[str, Any] = decode(row["control"]) if row["control"] else {}
-    return output | {key: value for key, value in control.items() if key != _HIDDEN}
+    if own is not None:
+        told: dict[str, Any] | None = control.get(own)
+        return told
+    output: dict[str, Any] = decode(row["changed"])
+    return output | {key: value for key, value in control.items() if key not in _HIDDEN}
 
 
 def _error(row: Record) -> dict[str, Json] | None:
