@@ -96,6 +96,7 @@ class RunningVerbs(Core):
             handler_grace_s=settings.handler_grace_seconds,
             timeout_s=settings.timeout_seconds,
             jitter=settings.jitter,
+            max_value_bytes=settings.max_value_bytes,
             is_supervised=is_supervised,
             takes_suspects_only=takes_suspects_only,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Lock
 
 from queuety.codec import decode, encode
-from queuety.define.wire import definition_from_json, definition_to_json
+from queuety.define.wire import definition_from_json, definition_to_json, nested
 from queuety.errors import NotFoundError
 from queuety.model import Definition
 from queuety.store import definitions
@@ -44,17 +44,21 @@ class Definitions:
 
     def ensure_in(self, tx: Tx, definition: Definition) -> None:
         """The same inside an open transaction; nothing is remembered of it, since it may be rolled back."""
-        if definition.hash not in self._stored:
+        if definition.hash in self._stored:
+            return
+        # Those of the runs that it starts first: who finds a definition finds all that it needs.
+        for one in (*nested(definition), definition):
             definitions.add(
                 tx,
-                definition_hash=definition.hash,
-                name=definition.name,
-                version=definition.version,
-                body=encode(definition_to_json(definition)),
+                definition_hash=one.hash,
+                name=one.name,
+                version=one.version,
+                body=encode(definition_to_json(one)),
                 now_us=tx.now_us(),
             )
 
     def _remember(self, definition: Definition) -> None:
         with self._lock:
-            self._stored.add(definition.hash)
-            self._known[definition.hash] = definition
+            for one in (*nested(definition), definition):
+                self._stored.add(one.hash)
+                self._known[one.hash] = one

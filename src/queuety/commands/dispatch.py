@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from queuety.codec import encode
-from queuety.engine.decide import start
+from queuety.commands.deciding import start_all
 from queuety.errors import StoreError
-from queuety.model import Definition, Effect, Json, NewJob, Workflow
+from queuety.model import Definition, Json, NewJob, StartRun
 from queuety.store import load, settle
 from queuety.store.door import Tx
 
@@ -61,12 +61,9 @@ def _start(
 ) -> bool:
     """Starts them; False, and nothing is written, if the key is taken."""
     now_us = tx.now_us() if now_us is None else now_us
-    rows: list[tuple[Workflow, str]] = []
-    effects: list[Effect] = []
-    for workflow_id, payload in runs:
-        decision = start(workflow_id, definition, payload, now_us=now_us, idempotency_key=idempotency_key)
-        rows.append((decision.workflow, encode(payload)))
-        effects.extend(decision.effects)
+    starts = [StartRun(workflow_id, definition, payload) for workflow_id, payload in runs]
+    roots, effects = start_all(tx, starts, now_us=now_us, idempotency_key=idempotency_key)
+    rows = [(root.workflow, encode(root.payload)) for root in roots]
     if idempotency_key is not None:
         if not settle.add_keyed_workflow(tx, *rows[0]):
             return False

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
+from collections.abc import Callable
 
+from queuety.commands.deciding import Case, OnFault, decide_cases
 from queuety.commands.definitions import Definitions
-from queuety.engine.decide import decide_all
+from queuety.engine.derail import derailed, undecidable
 from queuety.errors import NotFoundError
-from queuety.model import Command, Commanded
+from queuety.model import Cancel, Command, Commanded, Definition, Effect, Event, Signalled, Workflow
 from queuety.store import load, settle
 from queuety.store.door import Door, Tx
+
+_log = logging.getLogger("queuety")
 
 
 def steer(door: Door, definitions: Definitions, workflow_id: int, command: Command) -> None:
@@ -17,7 +22,23 @@ def steer(door: Door, definitions: Definitions, workflow_id: int, command: Comma
 
     Raises `NotFoundError` for an unknown id, `InvalidStateError` where the run's status forbids it; nothing is changed.
     """
+    tell(door, definitions, workflow_id, lambda operation: Commanded(command, operation))
+
+
+def tell(
+    door: Door,
+    definitions: Definitions,
+    workflow_id: int,
+    event_of: Callable[[int], Event],
+    *,
+    max_bytes: int | None = None,
+) -> None:
+    """Lets the event happen to the run, once, also if the connection is lost while committing.
+
+    `event_of` makes it for an operation id, under which the history will show it. Raises as `steer`.
+    """
     operation = secrets.randbits(63)
+    event = event_of(operation)
 
     def unit(tx: Tx) -> None:
         now_us = tx.now_us()
@@ -25,8 +46,8 @@ def steer(door: Door, definitions: Definitions, workflow_id: int, command: Comma
         if workflow_id not in found:
             raise NotFoundError(f"no workflow has the id {workflow_id}")
         workflow = found[workflow_id].workflow
-        definition = definitions.get(tx, workflow.definition_hash)
-        effects = decide_all(workflow, definition, [Commanded(command, operation)], now_us=now_us)
+        case = Case(workflow, _definition_for(tx, definitions, workflow, event), [event])
+        effects = decide_cases(tx, [case], now_us=now_us, max_bytes=max_bytes, on_fault=_on_fault(event, now_us=now_us))
         plan = settle.Plan.of(effects)
         settle.write(tx, plan, found)
         settle.add_jobs(tx, plan.added, now_us=now_us)
@@ -36,3 +57,25 @@ def steer(door: Door, definitions: Definitions, workflow_id: int, command: Comma
         return True if load.has_operation(tx, workflow_id, operation) else None
 
     door.write(unit, landed=landed)
+
+
+def _definition_for(tx: Tx, definitions: Definitions, workflow: Workflow, event: Event) -> Definition:
+    """What the run does. One whose definition is not there any more can at least be cancelled."""
+    try:
+        return definitions.get(tx, workflow.definition_hash)
+    except NotFoundError:
+        if isinstance(event, Commanded) and isinstance(event.command, Cancel):
+            return Definition(workflow.name, (), hash=workflow.definition_hash)
+        raise
+
+
+def _on_fault(event: Event, *, now_us: int) -> OnFault | None:
+    """A signal is kept whatever it leads to, and only the run that waits for it pays; a command's fault is raised."""
+    if not isinstance(event, Signalled):
+        return None
+
+    def fail(workflow: Workflow, error: Exception) -> list[Effect]:
+        _log.error("workflow %d cannot be decided; it fails", workflow.id, exc_info=error)
+        return derailed(workflow, undecidable(error), now_us=now_us, signals=[event])
+
+    return fail

@@ -124,6 +124,23 @@ class Course:
             self.effects.append(Send(child, LetterKind.CANCEL, self.now_us, {"parent": self.workflow.id}))
         return child
 
+    def fail(self, error: ErrorInfo, attempt: Attempt | None = None, control: State | None = None) -> None:
+        """Fail the run where it stands; what it has open is buried, and a run that it is parked on told to end."""
+        self.drop(error.message)
+        if error.kind not in _FAULTS_OF_CHILD:
+            self.abandon_child()
+        self.record(Entry.FAILED, attempt, control=control, error=error, is_final=True)
+        workflow = self.workflow
+        self.workflow = replace(
+            workflow,
+            status=WorkflowStatus.FAILED,
+            version=workflow.version + 1,
+            error_message=error.message,
+            error_kind=error.kind,
+            failed_step=workflow.current_step,
+            failed_us=self.now_us,
+        )
+
     def note_since(self, was: Workflow) -> None:
         """Append a row that means nothing to people, if the workflow has changed since and no row says so."""
         if self.workflow is not was and self.workflow.version == was.version:
@@ -273,22 +290,9 @@ class Course:
             # The last of several jobs has failed, and the step with it, for a reason of its own.
             self._stay(Stay(runtime=self.workflow.runtime), attempt)
             attempt = None
-        workflow = self.workflow
         if attempt is not None:
             self.effects.append(BuryJob(attempt.job, error, self.now_us))
-        self.drop(error.message)
-        if error.kind not in _FAULTS_OF_CHILD:
-            self.abandon_child()
-        self.record(Entry.FAILED, attempt, control=control, error=error, is_final=True)
-        self.workflow = replace(
-            workflow,
-            status=WorkflowStatus.FAILED,
-            version=workflow.version + 1,
-            error_message=error.message,
-            error_kind=error.kind,
-            failed_step=workflow.current_step,
-            failed_us=self.now_us,
-        )
+        self.fail(error, attempt, control)
 
     def _close(self, attempt: Attempt | None) -> None:
         if isinstance(attempt, Succeeded):

@@ -127,7 +127,7 @@ def _take(course: Course, event: Event) -> None:
     elif isinstance(event, Commanded):
         obey(course, event)
     elif isinstance(event, Signalled):
-        _keep_signal(course, event)
+        _take_signal(course, event)
     elif isinstance(event, (Subscribed, ChildSettled, ChildRevived, Told)):
         family.hear(course, event)
     else:
@@ -159,16 +159,21 @@ def _take_news(course: Course, event: Due | DependencySettled) -> None:
     course.note_since(workflow)
 
 
-def _keep_signal(course: Course, event: Signalled) -> None:
-    """Keep it, whatever the run's status, and let the step that waits for it hear of it."""
+def _take_signal(course: Course, event: Signalled) -> None:
+    """Keep it, and let the step that may wait for it hear of it."""
+    keep_signal(course, event)
+    if not _is_over(course.workflow) and course.is_entered:
+        course.hear(event)
+
+
+def keep_signal(course: Course, event: Signalled) -> None:
+    """Keep a signal until a wait uses it, whatever the run's status."""
     workflow = course.workflow
     seq = workflow.version + 1
     course.effects.append(KeepSignal(workflow.id, seq, event.name, event.payload, course.now_us))
     told = {"_signal": {"name": event.name, "payload": event.payload}}
     course.record(Entry.SIGNALLED, token=event.operation, control=told)
     course.workflow = replace(workflow, version=seq)
-    if not _is_over(workflow) and course.is_entered:
-        course.hear(event)
 
 
 def _is_over(workflow: Workflow) -> bool:

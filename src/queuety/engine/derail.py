@@ -6,45 +6,39 @@ may be retried once the cause is mended.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 
-from queuety.model import (
-    AppendHistory,
-    DropWork,
-    Effect,
-    Entry,
-    ErrorInfo,
-    SaveWorkflow,
-    Workflow,
-    WorkflowStatus,
-)
+from queuety.engine.course import Course
+from queuety.engine.decide import keep_signal
+from queuety.engine.family import news
+from queuety.engine.protocol import NO_FACTS
+from queuety.errors import ConstraintViolation
+from queuety.model import Definition, Effect, ErrorInfo, ErrorKind, SaveWorkflow, Signalled, Workflow
+
+_LONGEST = 2000
 
 
-def derailed(workflow: Workflow, error: ErrorInfo, *, now_us: int) -> list[Effect]:
-    """Effects that fail the run and bury what it has open; none for a run that has ended."""
-    if workflow.status.is_terminal:
-        return []
-    failed = replace(
-        workflow,
-        status=WorkflowStatus.FAILED,
-        version=workflow.version + 1,
-        error_message=error.message,
-        error_kind=error.kind,
-        failed_step=workflow.current_step,
-        failed_us=now_us,
+def derailed(workflow: Workflow, error: ErrorInfo, *, now_us: int, signals: Iterable[Signalled] = ()) -> list[Effect]:
+    """Effects that fail the run and bury what it has open; none for a run that has ended. The signals are kept."""
+    course = Course(workflow, Definition(workflow.name, ()), now_us=now_us, facts=NO_FACTS)
+    for signal in signals:
+        keep_signal(course, signal)
+    if not workflow.status.is_terminal:
+        course.fail(error)
+    if course.workflow is workflow:
+        return course.effects
+    told = news(workflow, course.workflow, now_us=now_us)
+    return [*course.effects, *told, SaveWorkflow(course.workflow, workflow)]
+
+
+def undecidable(error: Exception) -> ErrorInfo:
+    """Why a run that could not be decided has failed."""
+    if isinstance(error, ConstraintViolation):
+        return ErrorInfo(
+            str(error)[:_LONGEST], "queuety.errors:ConstraintViolation", kind=ErrorKind.CONSTRAINT_VIOLATION
+        )
+    return ErrorInfo(
+        message=f"the run could not be decided: {type(error).__name__}: {error}"[:_LONGEST],
+        type_name=f"{type(error).__module__}:{type(error).__qualname__}",
+        kind=ErrorKind.DEFINITION_ERROR,
     )
-    return [
-        DropWork(workflow.id, error.message, now_us),
-        AppendHistory(
-            run_id=workflow.id,
-            seq=failed.version,
-            entry=Entry.FAILED,
-            at_us=now_us,
-            token=0,
-            step_index=workflow.current_step,
-            visit=workflow.visit,
-            error=error,
-            is_final=True,
-        ),
-        SaveWorkflow(failed, workflow),
-    ]

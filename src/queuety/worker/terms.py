@@ -20,10 +20,11 @@ class Terms:
     handler_grace_s: float = 3600.0
     timeout_s: float | None = 3600.0
     jitter: float = 0.1
+    max_value_bytes: int | None = None
     is_supervised: bool = False
     takes_suspects_only: bool = False
 
     @property
     def defaults(self) -> Defaults:
         """What holds for every job of this worker."""
-        return Defaults(self.timeout_s, self.jitter, round(self.handler_grace_s * 1_000_000))
+        return Defaults(self.timeout_s, self.jitter, round(self.handler_grace_s * 1_000_000), self.max_value_bytes)

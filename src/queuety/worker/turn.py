@@ -10,12 +10,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from queuety.commands.deciding import Case, decide_cases
 from queuety.commands.definitions import Definitions
-from queuety.engine.decide import decide_all
-from queuety.engine.derail import derailed
+from queuety.engine.derail import derailed, undecidable
 from queuety.engine.jobs import decide_job
-from queuety.errors import DefinitionError, NotFoundError, QueuetyError, StoreError
-from queuety.model import Due, Effect, Event, Failed, Job, RetryJob, SaveWorkflow, Succeeded, Workflow, WorkflowStatus
+from queuety.errors import DefinitionError, NotFoundError
+from queuety.model import Effect, Event, Failed, Job, RetryJob, SaveWorkflow, Succeeded, Workflow, WorkflowStatus
 from queuety.store import claims, load, workers
 from queuety.store.claims import Probe
 from queuety.store.door import Tx
@@ -23,7 +23,8 @@ from queuety.store.load import Held, Runs
 from queuety.store.rows import Lease
 from queuety.store.settle import Plan, write
 from queuety.worker.outcome import Outcome, Returned, Unhandled, Work, broken
-from queuety.worker.works import Defaults, handler_unknown, orphaned, undecidable, work_of
+from queuety.worker.post import answers_for_missing, event_of
+from queuety.worker.works import Defaults, handler_unknown, orphaned, work_of
 
 _log = logging.getLogger("queuety.worker")
 
@@ -92,16 +93,15 @@ def turn(
     result = Turn()
     outcomes = _still_held(tx, order.outcomes, result) if order.careful else order.outcomes
     known = _put_back(tx, outcomes, result, now_us=now_us, grace_us=defaults.handler_grace_us)
-    held, events = _gather(tx, known, order, runs, result, definitions, now_us=now_us)
-    effects: list[Effect] = []
-    for workflow_id in sorted(events):
-        effects += _decided(tx, held[workflow_id].workflow, events[workflow_id], definitions, now_us=now_us)
+    held, events, answers = _gather(tx, known, order, runs, result, definitions, now_us=now_us)
+    effects = [*answers, *_decided(tx, held, events, definitions, now_us=now_us, max_bytes=defaults.max_value_bytes)]
     for outcome in known:
         if outcome.job.workflow_id is None:
             effects += decide_job(outcome, now_us=now_us)
             result.settled.append(outcome)
     plan = Plan.of(effects)
-    result.has_more_due = result.has_more_due or any(timer.due_us <= now_us for timer in plan.timers)
+    alarms = [letter.due_us for letter in (*plan.timers, *plan.letters)]
+    result.has_more_due = result.has_more_due or bool(plan.told) or any(due_us <= now_us for due_us in alarms)
     result.retried = {again.job.id: again for again in plan.retried}
     result.failed_runs = [one.workflow for one in plan.saved if _fails(one)]
     result.proof = next(((entry.job.id, entry.token) for entry in plan.history if entry.job is not None), None)
@@ -116,7 +116,7 @@ def turn(
     if order.looks_around:
         paused = claims.paused_queues(tx) if result.paused is None else result.paused
         result.seen = claims.probe(tx, order.queues or (), paused=paused)
-    moments = [timer.due_us for timer in plan.timers]
+    moments = [*alarms, *([now_us] if plan.told else [])]
     moments += [job.due_us for job in plan.added if job.due_us > now_us]
     moments += [again.due_us for again in plan.retried]
     moments += [result.seen.next_us] if result.seen and result.seen.next_us is not None else []
@@ -149,17 +149,31 @@ def _refuse_late(tx: Tx, plan: Plan, result: Turn) -> None:
 
 
 def _decided(
-    tx: Tx, workflow: Workflow, events: Sequence[Event], definitions: Definitions, *, now_us: int
+    tx: Tx,
+    held: Mapping[int, Held],
+    events: Mapping[int, Sequence[Event]],
+    definitions: Definitions,
+    *,
+    now_us: int,
+    max_bytes: int | None,
 ) -> list[Effect]:
     """What the events lead to. A run that cannot be decided fails by itself and takes no other with it."""
-    try:
-        definition = definitions.get(tx, workflow.definition_hash)
-        return decide_all(workflow, definition, events, now_us=now_us)
-    except StoreError:
-        raise
-    except (QueuetyError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        _log.exception("workflow %d cannot be decided; it fails", workflow.id)
+
+    def on_fault(workflow: Workflow, error: Exception) -> list[Effect]:
+        _log.error("workflow %d cannot be decided; it fails", workflow.id, exc_info=error)
         return derailed(workflow, undecidable(error), now_us=now_us)
+
+    effects: list[Effect] = []
+    cases: list[Case] = []
+    for workflow_id in sorted(events):
+        workflow = held[workflow_id].workflow
+        try:
+            definition = definitions.get(tx, workflow.definition_hash)
+        except (NotFoundError, DefinitionError) as error:
+            effects += on_fault(workflow, error)
+        else:
+            cases.append(Case(workflow, definition, events[workflow_id]))
+    return effects + decide_cases(tx, cases, now_us=now_us, max_bytes=max_bytes, on_fault=on_fault)
 
 
 def has_landed(tx: Tx, order: Order, made: Turn) -> bool:
@@ -237,8 +251,11 @@ def _gather(
     definitions: Definitions,
     *,
     now_us: int,
-) -> tuple[dict[int, Held], dict[int, list[Event]]]:
-    """Locks the workflows that something happened to and says what, in the order in which it arrived."""
+) -> tuple[dict[int, Held], dict[int, list[Event]], list[Effect]]:
+    """Locks the workflows that something happened to and says what, in the order in which it arrived.
+
+    Also the answers to letters to runs that are not there any more.
+    """
     events: dict[int, list[Event]] = {}
     by_workflow: dict[int, list[Succeeded | Failed]] = {}
     for outcome in outcomes:
@@ -248,6 +265,7 @@ def _gather(
     held = load.lock(tx, runs, by_workflow, strange=strange)
     absent = [workflow_id for workflow_id in by_workflow if workflow_id not in held]
     present = load.existing(tx, absent)
+    answers: list[Effect] = []
     for workflow_id, own in by_workflow.items():
         if workflow_id in strange or (workflow_id in held and not _is_legible(tx, held[workflow_id], definitions)):
             _leave_to_newer(tx, own, now_us=now_us)
@@ -273,10 +291,14 @@ def _gather(
         put_off += [workflow_id for workflow_id in locked if workflow_id not in legible]
         load.postpone_letters(tx, put_off, now_us=now_us, until_us=now_us + claims.UNREADABLE_US)
         for letter in load.open_letters(tx, legible, now_us):
-            if letter.kind == "timer" and letter.visit is not None:
-                events.setdefault(letter.workflow_id, []).append(Due(letter.visit))
+            event = event_of(letter)
+            if event is not None:
+                events.setdefault(letter.workflow_id, []).append(event)
+        absent = [workflow_id for workflow_id in due if workflow_id not in held and workflow_id not in strange]
+        gone = sorted(set(absent) - load.existing(tx, absent))
+        answers = answers_for_missing(load.letters_of_missing(tx, gone), now_us=now_us)
         result.has_more_due = promoted >= PROMOTED or len(due) >= LETTERS
-    return held, events
+    return held, events, answers
 
 
 def _claim(tx: Tx, order: Order, plan: Plan, result: Turn, *, now_us: int) -> list[Job]:

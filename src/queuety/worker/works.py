@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from queuety.engine.kinds import kind_of
+from queuety.engine.protocol import Task
+from queuety.engine.rounds import round_of
 from queuety.model import (
     Definition,
     ErrorInfo,
@@ -24,11 +27,12 @@ NO_OPTIONS = Options()
 @dataclass(frozen=True, slots=True)
 class Defaults:
     """What holds for every job here: the time limit of a handler that names none, the share by which a back-off may be
-    lengthened, and how long a job waits for somebody who knows its handler."""
+    lengthened, how long a job waits for somebody who knows its handler, and how large a value may be, encoded."""
 
     timeout_s: float | None = None
     jitter: float = 0.0
     handler_grace_us: int = 0
+    max_value_bytes: int | None = None
 
 
 def work_of(
@@ -44,23 +48,26 @@ def work_of(
     A step's handler and options stand in the definition, any other job's in its own row. `state_characters` is what the
     workflow's state takes at most.
     """
-    if workflow is None or definition is None:
-        ref, options, step_name = HandlerRef(job.handler, job.config), job.options or NO_OPTIONS, None
-    elif job.role is Role.STEP and job.step_index is not None:
+    task, step_name, iteration = Task(HandlerRef(job.handler, job.config), job.options or NO_OPTIONS), None, None
+    if workflow is not None and definition is not None and job.role is Role.STEP and job.step_index is not None:
         spec = definition.steps[job.step_index]
-        ref, options, step_name = spec.handler or HandlerRef(job.handler, job.config), spec.options, spec.name
-    else:
-        ref, options, step_name = HandlerRef(job.handler, job.config), job.options or NO_OPTIONS, None
+        task, step_name = kind_of(spec).task(spec, job, workflow.state), spec.name
+        iteration = round_of(definition, workflow.loops, job.step_index)
+    options = task.options
     return Work(
         job=job,
-        ref=ref,
+        ref=task.handler,
         state=workflow.state if workflow is not None else {},
         step_name=step_name,
         workflow_name=workflow.name if workflow is not None else None,
         options=options,
         timeout_s=defaults.timeout_s if options.timeout_s is None else options.timeout_s,
+        iteration=iteration,
         jitter=defaults.jitter,
         state_characters=state_characters,
+        use=task.use,
+        arguments=task.arguments,
+        shared=task.shared,
     )
 
 
@@ -83,12 +90,3 @@ def orphaned(job: Job, *, now_us: int) -> Failed:
     """The final failure of a job whose workflow is not there any more."""
     error = ErrorInfo(f"workflow {job.workflow_id} of job {job.id} is gone", "queuety.errors:NotFoundError")
     return Failed(job, error, Span(now_us, now_us, 0), is_final=True)
-
-
-def undecidable(error: Exception) -> ErrorInfo:
-    """Why a run that the engine could not decide has failed."""
-    return ErrorInfo(
-        message=f"the run could not be decided: {type(error).__name__}: {error}"[:2000],
-        type_name=f"{type(error).__module__}:{type(error).__qualname__}",
-        kind=ErrorKind.DEFINITION_ERROR,
-    )

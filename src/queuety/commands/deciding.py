@@ -1,0 +1,216 @@
+"""Having runs decided inside an open transaction that holds their locks: facts are read when the engine lacks them,
+and runs that a decision starts are started with it.
+
+The engine is asked again with what it lacked until it has decided; nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from queuety.codec import encode
+from queuety.engine.decide import decide_all, start
+from queuety.engine.protocol import NO_FACTS, Facts
+from queuety.errors import ConstraintViolation, InvalidStateError, QueuetyError, StoreError
+from queuety.model import AddWorkflow, AppendHistory, Definition, Effect, Event, StartRun, State, Workflow
+from queuety.model.needs import Lacking, Need, NeedGroup, NeedParts, NeedSignals
+from queuety.store.door import Tx
+
+FAULTS: Final = (QueuetyError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""What a decision may raise that is the fault of one run: its definition, its state, or the engine's own."""
+
+_NOTHING_YET: Final[Mapping[type, Any]] = {NeedSignals: (), NeedGroup: None, NeedParts: ()}
+"""What a run that is only being started cannot have."""
+
+OnFault = Callable[[Workflow, Exception], list[Effect]]
+"""What becomes of a run that cannot be decided, instead of what it should have become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run, and what has happened to it."""
+
+    workflow: Workflow
+    definition: Definition
+    events: Sequence[Event]
+
+
+class _LackingOf(Exception):
+    """Facts that runs lack."""
+
+    def __init__(self, needs: Mapping[int, Collection[Need]]) -> None:
+        super().__init__(needs)
+        self.needs = needs
+
+
+def decide_cases(
+    tx: Tx, cases: Iterable[Case], *, now_us: int, max_bytes: int | None = None, on_fault: OnFault | None = None
+) -> list[Effect]:
+    """What the events of these runs lead to, in the order given, with the runs that are started by it.
+
+    A state that a step without a handler of its own would make larger than `max_bytes` is a fault of its run. Without
+    `on_fault`, faults are raised. `InvalidStateError` (a command that a status forbids) and `StoreError` always are.
+    """
+    found: list[Effect] = []
+    facts: dict[int, dict[Need, Any]] = {}
+    left = list(cases)
+    made: dict[int, list[Effect]] = {}
+    order = [case.workflow.id for case in left]
+    while left:
+        lacking: dict[int, set[Need]] = {}
+        again: list[Case] = []
+        for case in left:
+            try:
+                made[case.workflow.id] = _decide(case, facts, now_us=now_us, max_bytes=max_bytes)
+            except _LackingOf as lack:
+                again.append(case)
+                for run_id, needs in lack.needs.items():
+                    lacking.setdefault(run_id, set()).update(needs)
+            except (InvalidStateError, StoreError):
+                raise
+            except FAULTS as error:
+                if on_fault is None:
+                    raise
+                made[case.workflow.id] = on_fault(case.workflow, error)
+        _read(tx, lacking, facts)
+        left = again
+    for run_id in order:
+        found += made[run_id]
+    return found
+
+
+def start_all(
+    tx: Tx, starts: Sequence[StartRun], *, now_us: int, idempotency_key: str | None = None
+) -> tuple[list[AddWorkflow], list[Effect]]:
+    """The rows of the runs to be started, in order, and all else: rows of runs that they start at once, their jobs.
+
+    Raises `DefinitionError` and `PayloadError` as the engine's `start`.
+    """
+    facts: dict[int, dict[Need, Any]] = {}
+    while True:
+        try:
+            roots: list[AddWorkflow] = []
+            effects: list[Effect] = []
+            lacking: dict[int, Collection[Need]] = {}
+            for asked in starts:
+                try:
+                    row, *more = _started(asked, facts, now_us=now_us, idempotency_key=idempotency_key)
+                except _LackingOf as lack:
+                    lacking.update(lack.needs)
+                    continue
+                if isinstance(row, AddWorkflow):
+                    roots.append(row)
+                effects += more
+            if not lacking:
+                return roots, effects
+        except RecursionError as error:
+            raise ConstraintViolation("the runs that this one starts are nested too deeply to be started") from error
+        _read(tx, lacking, facts)
+
+
+def _decide(case: Case, facts: Mapping[int, Facts], *, now_us: int, max_bytes: int | None) -> list[Effect]:
+    """The whole decision. Raises `_LackingOf`."""
+    run_id = case.workflow.id
+    try:
+        effects = decide_all(
+            case.workflow, case.definition, case.events, now_us=now_us, facts=facts.get(run_id, NO_FACTS)
+        )
+    except Lacking as lack:
+        raise _LackingOf({run_id: (lack.need,)}) from None
+    if max_bytes is not None:
+        _check_sizes(case.workflow, effects, max_bytes)
+    for effect in effects:
+        if isinstance(effect, StartRun):
+            return _with_starts(effects, facts, now_us=now_us)
+    return effects
+
+
+def _with_starts(effects: Iterable[Effect], facts: Mapping[int, Facts], *, now_us: int) -> list[Effect]:
+    """The effects with every `StartRun` replaced by what starts that run. Raises `_LackingOf` for all of them."""
+    found: list[Effect] = []
+    lacking: dict[int, Collection[Need]] = {}
+    for effect in effects:
+        if isinstance(effect, StartRun):
+            try:
+                found += _started(effect, facts, now_us=now_us)
+            except _LackingOf as lack:
+                lacking.update(lack.needs)
+        else:
+            found.append(effect)
+    if lacking:
+        raise _LackingOf(lacking)
+    return found
+
+
+def _started(
+    asked: StartRun, facts: Mapping[int, Facts], *, now_us: int, idempotency_key: str | None = None
+) -> list[Effect]:
+    """The row of a new run, then what is written beside it. Raises `_LackingOf`."""
+    run_id = asked.workflow_id
+    own: dict[Need, Any] = dict(facts.get(run_id, NO_FACTS))
+    decision = None
+    while decision is None:
+        try:
+            decision = start(
+                run_id,
+                asked.definition,
+                asked.payload,
+                now_us=now_us,
+                parent_id=asked.parent_id,
+                parent_step=asked.parent_step,
+                idempotency_key=idempotency_key,
+                facts=own,
+            )
+        except Lacking as lack:
+            if type(lack.need) not in _NOTHING_YET:
+                raise _LackingOf({run_id: (lack.need,)}) from None
+            own[lack.need] = _NOTHING_YET[type(lack.need)]
+    return [AddWorkflow(decision.workflow, asked.payload), *_with_starts(decision.effects, facts, now_us=now_us)]
+
+
+def _read(tx: Tx, lacking: Mapping[int, Collection[Need]], facts: dict[int, dict[Need, Any]]) -> None:
+    """Reads what is lacking. Raises `StoreError` if that brings nothing new, which would go on for ever."""
+    if not lacking:
+        return
+    from queuety.store.facts import read_facts
+
+    for run_id, answers in read_facts(tx, lacking).items():
+        facts.setdefault(run_id, {}).update(answers)
+    for run_id, needs in lacking.items():
+        for need in needs:
+            if need not in facts.get(run_id, ()):
+                raise StoreError(f"workflow {run_id} needs {need}, which could not be read")
+
+
+def _check_sizes(workflow: Workflow, effects: Iterable[Effect], max_bytes: int) -> None:
+    """Raises `ConstraintViolation` if what a step has put together is larger than a value may be.
+
+    What handlers return was checked where they ran; this is for results of branches, of other runs, and for signals.
+    """
+    merged: dict[str, Any] = {}
+    for effect in effects:
+        if (
+            isinstance(effect, AppendHistory)
+            and effect.changed
+            and (effect.job is None or effect.job.branch is not None)
+        ):
+            merged.update(effect.changed)
+    if not merged:
+        return
+    size = len(encode(merged).encode())
+    if size > max_bytes:
+        what = f"what step {workflow.current_step} would merge takes {size} bytes"
+    elif size > max_bytes // 8 and (size := _size_of({**workflow.state, **merged})) > max_bytes:
+        what = f"the state would take {size} bytes with what step {workflow.current_step} merges"
+    else:
+        return
+    raise ConstraintViolation(
+        f"{what}, more than {max_bytes} (Settings.max_value_bytes); let the handlers return less, keep it elsewhere "
+        "and return a reference, or raise the limit"
+    )
+
+
+def _size_of(state: State) -> int:
+    return len(encode(state).encode())
