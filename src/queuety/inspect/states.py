@@ -18,6 +18,15 @@ class WorkflowState:
     `state` holds the public keys only. `current_step` counts from 0 and equals `total_steps` once the run is completed;
     then `current_step_name` is None. `failed_step` is an index too. The wait fields are None unless the run waits.
     `cancelled_at` is set for cancelled runs, and `completed_at` with it.
+
+    `wait_details` of signals: `step_name`, `result_key`, `human_wait` (`"approval"`, `"decision"`, `"input"` or None),
+    `match_payload`, `correlation_key`, `correlation_value`, `wait_mode`, `matched` and `remaining` (names). Of
+    workflows: `step_name`, `group_key`, `result_key`, `quorum`, `wait_mode`, `matched`, `remaining` and `failed` (ids
+    as text; a run that is not there is among the failed). `due_at` is there too, in ISO 8601, if the wait ends by
+    itself.
+
+    `progress` is what the running step last said by `heartbeat`: its mapping, or with several jobs each one's by its
+    index as text, of the first 50. Lists leave it None, and so is it while nothing was said.
     """
 
     id: int
@@ -49,6 +58,7 @@ class WorkflowState:
     failed_at: datetime | None
     cancelled_at: datetime | None
     deadline_at: datetime | None
+    progress: dict[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from queuety.codec import decode
 from queuety.errors import DefinitionError
 from queuety.inspect.limits import checked_count
 from queuety.inspect.outline import Outline, outlines
 from queuety.inspect.states import WorkflowState, moment
+from queuety.inspect.waits import Standings, standings_for, wait_of
 from queuety.model import CleanupStatus, ErrorKind, Json, WorkflowStatus
 from queuety.model.deltas import fold
-from queuety.store.queries import Record, workflows
+from queuety.store.queries import Record, jobs, workflows
 from queuety.store.schema import Tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+PROGRESSES: Final = 50
+"""How many jobs' progress is told of a step that runs several."""
+
 
 def workflow_status(connection: Connection, tables: Tables, workflow_id: int) -> WorkflowState | None:
-    """The workflow as it is now, or None if there is none with this id."""
+    """The workflow as it is now, with its running step's progress, or None if there is none with this id."""
     row = workflows.found(connection, tables, workflow_id)
-    return None if row is None else _states(connection, tables, [row])[0]
+    if row is None:
+        return None
+    state = _states(connection, tables, [row])[0]
+    return state if state.status.is_terminal else replace(state, progress=progress(connection, tables, row))
+
+
+def progress(connection: Connection, tables: Tables, row: Record) -> dict[str, Json] | None:
+    """What the running jobs of the run's present visit have said of their progress (`WorkflowState.progress`)."""
+    found = jobs.progresses(connection, tables, row["id"], row["visit"], limit=PROGRESSES)
+    for branch, text in found:
+        if branch is None:
+            only: dict[str, Json] = decode(text)
+            return only
+    return {str(branch): decode(text) for branch, text in found} or None
 
 
 def list_workflows(
@@ -35,7 +53,7 @@ def list_workflows(
     limit: int = 50,
     before_id: int | None = None,
 ) -> list[WorkflowState]:
-    """The workflows that meet every condition given, newest first, at most `limit`.
+    """The workflows that meet every condition given, newest first, at most `limit`; their `progress` is not read.
 
     The next page begins at `before_id`, the id of the last one seen. Raises `DefinitionError` for a status that there
     is not, and for a negative `limit`.
@@ -62,12 +80,15 @@ def checked_status(status: WorkflowStatus | str) -> WorkflowStatus:
 
 
 def _states(connection: Connection, tables: Tables, rows: Sequence[Record]) -> list[WorkflowState]:
-    folded = _folded(connection, tables, rows)
+    states = folded(connection, tables, rows)
     known = outlines(connection, tables, {row["definition_hash"] for row in rows})
-    return [_state(row, state, known[row["definition_hash"]]) for row, state in zip(rows, folded, strict=True)]
+    standings = standings_for(connection, tables, rows)
+    return [
+        _state(row, state, known[row["definition_hash"]], standings) for row, state in zip(rows, states, strict=True)
+    ]
 
 
-def _folded(connection: Connection, tables: Tables, rows: Sequence[Record]) -> list[dict[str, Json]]:
+def folded(connection: Connection, tables: Tables, rows: Sequence[Record]) -> list[dict[str, Json]]:
     """The state of each row. The deltas are those of the row's own version, whatever was written since it was read."""
     behind = {
         row["id"]: (row["state_version"], row["version"]) for row in rows if row["state_version"] < row["version"]
@@ -85,8 +106,9 @@ def _folded(connection: Connection, tables: Tables, rows: Sequence[Record]) -> l
     ]
 
 
-def _state(row: Record, state: dict[str, Json], outline: Outline) -> WorkflowState:
+def _state(row: Record, state: dict[str, Json], outline: Outline, standings: Standings) -> WorkflowState:
     step = outline.step(row["current_step"])
+    wait = wait_of(row, state, outline, standings)
     return WorkflowState(
         id=row["id"],
         name=row["name"],
@@ -95,10 +117,10 @@ def _state(row: Record, state: dict[str, Json], outline: Outline) -> WorkflowSta
         current_step=row["current_step"],
         current_step_name=step.name if step else None,
         total_steps=row["total_steps"],
-        waiting_for=None,
-        wait_type=None,
-        wait_mode=None,
-        wait_details=None,
+        waiting_for=wait.names if wait else None,
+        wait_type=wait.kind if wait else None,
+        wait_mode=wait.mode if wait else None,
+        wait_details=wait.details if wait else None,
         definition_version=outline.version,
         definition_hash=row["definition_hash"],
         idempotency_key=row["idempotency_key"],

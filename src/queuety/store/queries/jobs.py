@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from sqlalchemy import Connection, Select, func, select
 
-from queuety.model import Role
+from queuety.model import JobPhase, Role
 from queuety.store.queries import Record
 from queuety.store.schema import Tables
 
@@ -45,6 +45,25 @@ def newest(
     if before_id is not None:
         query = query.where(table.c.id < before_id)
     return list(connection.execute(query).mappings())
+
+
+def progresses(
+    connection: Connection, tables: Tables, workflow_id: int, visit: int, *, limit: int
+) -> list[tuple[int | None, str]]:
+    """What the running jobs of this visit have said of their progress, as (branch, JSON text), in order of branches."""
+    table = tables.jobs
+    query = (
+        select(table.c.branch, table.c.progress)
+        .where(
+            table.c.workflow_id == workflow_id,
+            table.c.visit == visit,
+            table.c.phase == JobPhase.LEASED.value,
+            table.c.progress.is_not(None),
+        )
+        .order_by(table.c.branch, table.c.id)
+        .limit(limit)
+    )
+    return [(row.branch, row.progress) for row in connection.execute(query)]
 
 
 def counts(connection: Connection, tables: Tables, *, queue: str | None) -> list[tuple[str, str, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 
 from sqlalchemy import Connection, Select, and_, or_, select
@@ -12,6 +12,9 @@ from queuety.store.schema import Tables
 
 AT_ONCE = 200
 """Runs whose deltas are read in one statement: SQLite allows an expression to be a thousand deep."""
+
+IDS_AT_ONCE = 1_000
+"""Ids that are asked for in one statement."""
 
 
 def found(connection: Connection, tables: Tables, workflow_id: int) -> Record | None:
@@ -47,6 +50,33 @@ def newest(
     return list(connection.execute(query).mappings())
 
 
+def statuses(connection: Connection, tables: Tables, ids: Collection[int]) -> dict[int, str]:
+    """How each of these runs stands; what is not there is left out. One statement for every `IDS_AT_ONCE`."""
+    table = tables.workflows
+    found: dict[int, str] = {}
+    for some in batched(ids):
+        rows = connection.execute(select(table.c.id, table.c.status).where(table.c.id.in_(some)))
+        found.update((row.id, row.status) for row in rows)
+    return found
+
+
+def named(connection: Connection, tables: Tables, ids: Collection[int]) -> list[Record]:
+    """`id`, `name` and `status` of each of these runs that is there, in order of their ids."""
+    table = tables.workflows
+    found: list[Record] = []
+    for some in batched(ids):
+        query = select(table.c.id, table.c.name, table.c.status).where(table.c.id.in_(some)).order_by(table.c.id)
+        found += connection.execute(query).mappings()
+    return found
+
+
+def batched(ids: Collection[int]) -> Iterator[list[int]]:
+    """The ids in ascending order, `IDS_AT_ONCE` at a time."""
+    pending = iter(sorted(set(ids)))
+    while some := list(islice(pending, IDS_AT_ONCE)):
+        yield some
+
+
 def deltas(
     connection: Connection, tables: Tables, spans: Mapping[int, tuple[int, int]]
 ) -> dict[int, list[tuple[str | None, str | None]]]:
@@ -67,7 +97,7 @@ def deltas(
 
 
 def _rows(tables: Tables) -> Select[tuple[object, ...]]:
-    """All that a person is told of a workflow; not its payload, nor what the engine keeps for itself."""
+    """What a person is told of a workflow, and what its present visit keeps; not its payload."""
     columns = tables.workflows.c
     return select(
         columns.id,
@@ -75,6 +105,8 @@ def _rows(tables: Tables) -> Select[tuple[object, ...]]:
         columns.definition_hash,
         columns.status,
         columns.version,
+        columns.visit,
+        columns.runtime,
         columns.current_step,
         columns.total_steps,
         columns.state,
