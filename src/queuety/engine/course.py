@@ -57,7 +57,7 @@ COMPLETED: Final = WorkflowStatus.COMPLETED
 class Course:
     """A workflow as it stands, and what is to be written so far."""
 
-    __slots__ = ("definition", "effects", "facts", "now_us", "workflow")
+    __slots__ = ("definition", "effects", "facts", "has_dropped", "now_us", "workflow")
 
     def __init__(self, workflow: Workflow, definition: Definition, *, now_us: int, facts: Facts) -> None:
         self.workflow = workflow
@@ -65,6 +65,7 @@ class Course:
         self.now_us = now_us
         self.facts = facts
         self.effects: list[Effect] = []
+        self.has_dropped = False
 
     @property
     def is_entered(self) -> bool:
@@ -113,7 +114,11 @@ class Course:
         return True
 
     def drop(self, message: str) -> None:
-        """Take back everything that is open, also what this very turn has asked for."""
+        """Take back everything that is open, also what this very turn has asked for.
+
+        An attempt that is decided about later in this turn has lost its job: whatever came of it is late.
+        """
+        self.has_dropped = True
         self.effects = [effect for effect in self.effects if not _is_open_work(effect)]
         self.effects.append(DropWork(self.workflow.id, message, self.now_us))
 
@@ -280,6 +285,8 @@ class Course:
         elif attempt is not None:
             self._record_outcome(attempt, None, None)
             self.workflow = replace(self.workflow, version=self.workflow.version + 1)
+        if verdict.supersedes is not None:
+            self.drop(verdict.supersedes)
         self.effects.extend(verdict.effects)
         status = verdict.status or self.workflow.status
         if (status, verdict.runtime) != (self.workflow.status, self.workflow.runtime):

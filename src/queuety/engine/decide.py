@@ -142,6 +142,8 @@ def _take_attempt(course: Course, event: Succeeded | Failed) -> None:
     workflow = course.workflow
     if _is_over(workflow) or job.visit != workflow.visit or job.step_index != workflow.current_step:
         return
+    if course.has_dropped:
+        return
     if isinstance(event, Failed) and course.repeat(event):
         return
     course.hear(event, event)

@@ -72,12 +72,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """The step goes on. `runtime` is what the visit keeps from now on; `status` what people see, None for no change."""
+    """The step goes on. `runtime` is what the visit keeps from now on; `status` what people see, None for no change.
+
+    `supersedes` is the message with which what the step had open before is buried, None if that goes on.
+    """
 
     effects: tuple[Effect, ...] = ()
     runtime: State | None = None
     status: WorkflowStatus | None = None
     part: Part | None = None
+    supersedes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
