@@ -20,3 +20,14 @@ def split(output: State) -> tuple[State, State | None]:
         return output, None
     public = {key: value for key, value in output.items() if not key.startswith("_")}
     return public, {key: value for key, value in output.items() if key.startswith("_")}
+
+
+def unsteered(control: State | None) -> State | None:
+    """Control values without `_next_step`, for outputs that may not steer.
+
+    >>> unsteered({"_next_step": "b", "_trace": 1}), unsteered({"_next_step": "b"}), unsteered(None)
+    ({'_trace': 1}, None, None)
+    """
+    if control is None or "_next_step" not in control:
+        return control
+    return {key: value for key, value in control.items() if key != "_next_step"} or None

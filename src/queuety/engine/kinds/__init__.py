@@ -21,12 +21,28 @@ from __future__ import annotations
 
 from typing import Final
 
-from queuety.engine.kinds import delay, single
+from queuety.engine.kinds import (
+    delay,
+    for_each,
+    parallel,
+    repeat,
+    run_workflow,
+    single,
+    start_workflows,
+)
 from queuety.engine.protocol import Kind
 from queuety.errors import DefinitionError
 from queuety.model import StepSpec
 
-_MODULES: Final[tuple[Kind, ...]] = (single, delay)
+_MODULES: Final[tuple[Kind, ...]] = (
+    single,
+    delay,
+    parallel,
+    for_each,
+    repeat,
+    start_workflows,
+    run_workflow,
+)
 
 KINDS: Final[dict[str, Kind]] = {module.NAME: module for module in _MODULES}
 

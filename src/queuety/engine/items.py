@@ -1,0 +1,32 @@
+"""What steps that work through the items of a state take for items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queuety.engine.protocol import Fail, Run
+from queuety.model import ErrorInfo, ErrorKind, Json, State
+
+
+def items_at(state: State, key: str) -> Sequence[Json] | None:
+    """The list under this key, or a mapping's values in their order; empty if missing or null, None if none of these.
+
+    >>> items_at({"a": [1, 2]}, "a"), items_at({"a": {"x": 1, "y": 2}}, "a"), items_at({}, "a"), items_at({"a": 7}, "a")
+    ([1, 2], [1, 2], (), None)
+    """
+    found = state.get(key)
+    if found is None:
+        return ()
+    if isinstance(found, list):
+        return found
+    return list(found.values()) if isinstance(found, dict) else None
+
+
+def no_items(run: Run, key: str, kind: ErrorKind) -> Fail:
+    """Why the step cannot work through what stands under this key."""
+    found = type(run.workflow.state[key]).__name__
+    message = (
+        f"step {run.spec.name!r} of workflow {run.workflow.id} works through state[{key!r}], which is of type {found}; "
+        "a list is needed, or a mapping whose values are the items"
+    )
+    return Fail(ErrorInfo(message, kind.value, kind=kind))

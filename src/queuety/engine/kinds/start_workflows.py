@@ -1,0 +1,52 @@
+"""`start_workflows`: a run of its own per item, all of them with the step or none; nobody waits for them here.
+
+`settings` is `{"items_key", "result_key", "payload_key", "inherit_state": bool, "group"?}`, the definition is `child`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queuety.engine import facts
+from queuety.engine.items import items_at, no_items
+from queuety.engine.jobs import no_task
+from queuety.engine.protocol import Leave, Run, Stay, Verdict
+from queuety.errors import DefinitionError
+from queuety.model import Effect, ErrorKind, Event, Json, KeepGroup, StartRun, State
+
+NAME: Final = "start_workflows"
+task = no_task
+
+
+def enter(run: Run) -> Verdict:
+    """Start the runs, and leave with their ids in the order of the items."""
+    settings, workflow, child = run.spec.settings, run.workflow, run.spec.child
+    if child is None:
+        raise DefinitionError(f"step {run.spec.name!r} of workflow {workflow.id} has no definition to start")
+    key, result_key = settings["items_key"], settings["result_key"]
+    items = items_at(workflow.state, key)
+    if items is None:
+        return no_items(run, key, ErrorKind.STEP_FAILED)
+    ids = facts.ids(run, len(items))
+    inherited: State = {}
+    if settings["inherit_state"]:
+        inherited = {name: value for name, value in workflow.state.items() if name not in (key, result_key)}
+    effects: list[Effect] = [
+        StartRun(started, child, _payload(inherited, item, index, settings["payload_key"]))
+        for index, (started, item) in enumerate(zip(ids, items, strict=True))
+    ]
+    if "group" in settings:
+        effects.append(KeepGroup(workflow.id, settings["group"], ids))
+    return Leave({result_key: list(ids)}, effects=tuple(effects))
+
+
+def resume(run: Run, event: Event) -> Verdict:  # noqa: ARG001 - a kind's signature
+    """Nothing happens to a step that is left as it is entered."""
+    return Stay(runtime=run.workflow.runtime)
+
+
+def _payload(inherited: State, item: Json, index: int, payload_key: str) -> dict[str, Json]:
+    """A mapping's public keys are the payload, any other item stands under its key."""
+    own = item if isinstance(item, dict) else {payload_key: item}
+    public = {name: value for name, value in own.items() if not name.startswith("_")}
+    return {**inherited, **public, "start_item_index": index}
