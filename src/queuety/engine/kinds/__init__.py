@@ -29,6 +29,8 @@ from queuety.engine.kinds import (
     run_workflow,
     single,
     start_workflows,
+    wait_for_signal,
+    wait_for_workflows,
 )
 from queuety.engine.protocol import Kind
 from queuety.errors import DefinitionError
@@ -42,6 +44,8 @@ _MODULES: Final[tuple[Kind, ...]] = (
     repeat,
     start_workflows,
     run_workflow,
+    wait_for_signal,
+    wait_for_workflows,
 )
 
 KINDS: Final[dict[str, Kind]] = {module.NAME: module for module in _MODULES}
