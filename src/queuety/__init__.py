@@ -9,24 +9,42 @@ from queuety import errors
 from queuety.app.application import Queuety
 from queuety.app.settings import Settings
 from queuety.define.builder import workflow
-from queuety.define.marks import Job, Step, bind, job, step
+from queuety.define.marks import (
+    Compensation,
+    ForEachHandler,
+    ForEachReducer,
+    Job,
+    RepeatCondition,
+    Step,
+    StreamingStep,
+    bind,
+    job,
+    step,
+)
 from queuety.errors import Fail, Retry
 from queuety.inspect.states import JobState, WorkflowState
-from queuety.model import JobStatus, Priority, WorkflowStatus
+from queuety.model import ForEachMode, JobStatus, Priority, WaitMode, WorkflowStatus
 from queuety.worker.context import current
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Compensation",
     "Fail",
+    "ForEachHandler",
+    "ForEachMode",
+    "ForEachReducer",
     "Job",
     "JobState",
     "JobStatus",
     "Priority",
     "Queuety",
+    "RepeatCondition",
     "Retry",
     "Settings",
     "Step",
+    "StreamingStep",
+    "WaitMode",
     "WorkflowState",
     "WorkflowStatus",
     "bind",

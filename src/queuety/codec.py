@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, SupportsIndex
 
 import msgspec
 
@@ -71,6 +71,50 @@ def size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
+class SharedList(list[Any]):
+    """Checked JSON that many read and nobody changes, made without copying what is in it.
+
+    It reads like the list that it is. What is taken out of it is a copy, and so is a slice, a plain list. `copy_json`
+    passes it on as it is; stored, copied or pickled it is a plain list again. Made of 50,000 small mappings it costs
+    0.6 ms, once, where copying them costs every reader 25 ms.
+    """
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        return copy_json(super().__getitem__(index))
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(copy_json, super().__iter__())
+
+    def __reversed__(self) -> Iterator[Any]:
+        return map(copy_json, super().__reversed__())
+
+    def __add__(self, other: Any) -> Any:
+        return list(self) + other
+
+    def __radd__(self, other: Any) -> Any:
+        return other + list(self)
+
+    def __mul__(self, times: SupportsIndex) -> list[Any]:
+        return list(self) * times
+
+    def __rmul__(self, times: SupportsIndex) -> list[Any]:
+        return list(self) * times
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+    def copy(self) -> list[Any]:
+        return list(self)
+
+    def _refuse_change(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("the list of items is shared by all items of this step; copy it first: list(state[…])")
+
+    append = extend = insert = remove = pop = clear = sort = reverse = _refuse_change
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse_change
+
+
 def copy_json(value: Any) -> Any:
     """A copy of checked JSON with containers of its own; nobody who changes it changes the original."""
     kind = type(value)
@@ -86,9 +130,9 @@ def copy_json(value: Any) -> Any:
 def checked(value: Any, *, what: str, max_bytes: int | None = None) -> Json:
     """A private copy of `value` as plain JSON, with tuples as lists.
 
-    Exactly None, bool, int, float, str, list, tuple and dict with string keys are let through, no subclasses; integers
-    are those of 64 bits with a sign. `what` names the value in messages, `max_bytes` limits its encoded size. Raises
-    `PayloadError` that names the path of the offending value and what to use instead.
+    Exactly None, bool, int, float, str, list, tuple and dict with string keys are let through, no subclasses but
+    `SharedList`; integers are those of 64 bits with a sign. `what` names the value in messages, `max_bytes` limits its
+    encoded size. Raises `PayloadError` that names the path of the offending value and what to use instead.
     """
     try:
         # Every value inside takes two bytes at least, so a value too large is given up before it is copied whole.
@@ -138,6 +182,8 @@ def _copy(value: Any, depth: int, left: list[int]) -> Any:
     elif kind is int:
         if not _INT_MIN <= value <= _INT_MAX:
             raise _NotJson
+    elif kind is SharedList:
+        return _copy(list.copy(value), depth, left)
     elif value is not None and kind is not bool:
         raise _NotJson
     return value
@@ -177,7 +223,7 @@ def _too_large(max_bytes: int | None) -> str:
 
 def _fault(value: Any, path: str, outer: tuple[int, ...], sound: dict[int, int]) -> tuple[str, str] | None:
     """The path and reason of the first fault. `sound` holds the containers found good, and at what depth."""
-    if type(value) not in (dict, list, tuple):
+    if type(value) not in (dict, list, tuple, SharedList):
         reason = _reason(value)
         return (path, reason) if reason else None
     if id(value) in outer:
@@ -197,7 +243,7 @@ def _fault(value: Any, path: str, outer: tuple[int, ...], sound: dict[int, int])
 
 def _items(value: Any, path: str) -> Iterator[tuple[str | None, str, Any]]:
     if type(value) is not dict:
-        for index, item in enumerate(value):
+        for index, item in enumerate(list.__iter__(value) if type(value) is SharedList else value):
             yield None, f"{path}[{index}]", item
         return
     for key, item in value.items():

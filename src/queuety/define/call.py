@@ -6,6 +6,7 @@ typed parameter is in the way.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,27 +14,37 @@ from typing import Any
 
 from queuety.codec import checked_mapping, copy_json
 from queuety.define import typed
-from queuety.define.handlers import Handler
+from queuety.define.handlers import ARGUMENTS, Handler, Stream, arguments_of
 from queuety.define.marks import HandlerKind, Job
 from queuety.errors import PayloadError
 from queuety.model import Json, Use
 
-Call = Callable[[dict[str, Json]], Any]
+Call = Callable[..., Any]
+Complete = Callable[[list[Json], dict[str, Json]], Any]
+"""What makes the result of a stream: takes all its chunks and the state."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """How to call one handler with one configuration.
 
-    `call` takes the state or the payload, which it may keep: hand it a copy of its own. It runs the user's code and
-    raises whatever that raises, `PayloadError` if the value does not fit a typed parameter. With `is_async` it returns
-    a coroutine.
+    `call` takes the payload, or the state and what else belongs to the use (`handlers.ARGUMENTS`), all of which it may
+    keep: hand it copies of its own. It runs the user's code and raises whatever that raises, `PayloadError` if a value
+    does not fit a typed parameter. With `is_async` it returns a coroutine.
+
+    With `stream` it takes the state and the chunks that are there, and gives back the generator and a `Complete`; with
+    `is_async` at least one of the two has to do with coroutines (`Stream`).
     """
 
     handler: Handler
     call: Call
     is_async: bool
     use: Use = Use.STEP
+
+    @property
+    def stream(self) -> Stream | None:
+        """How the handler streams; None if it is no streaming step."""
+        return self.handler.stream
 
     def output(self, result: Any, *, max_bytes: int | None = None) -> dict[str, Json]:
         """What is stored of a handler's result: the mapping that a step returned, checked; nothing of a job's.
@@ -55,8 +66,10 @@ def prepare(handler: Handler, config: Mapping[str, Json] | None = None, use: Use
     Raises `DefinitionError` for a typed parameter that no JSON can be read into.
     """
     config = config or {}
+    if handler.stream is not None:
+        return Plan(handler, _stream_call(handler, config), handler.is_async, use)
     if handler.kind is HandlerKind.STEP:
-        return Plan(handler, _step_call(handler, config), handler.is_async, use)
+        return Plan(handler, _step_call(handler, config, use), handler.is_async, use)
     if not handler.is_class:
         return Plan(handler, _job_call(handler, config), handler.is_async)
     make = instance_maker(handler)
@@ -115,21 +128,62 @@ def instance_maker(handler: Handler) -> Callable[[Mapping[str, Json]], Job]:
     return lambda payload: target(**_read(payload, readers))
 
 
-def _step_call(handler: Handler, config: Mapping[str, Json]) -> Call:
-    target = handler.target
-    hint = handler.hints.get("state")
-    read = typed.reader(hint) if typed.is_object(hint) else None
+def _step_call(handler: Handler, config: Mapping[str, Json], use: Use) -> Call:
+    names = arguments_of(handler, config, use)
+    invoke = _invoker(handler, config)
+    readers = [_reader(handler.hints.get("state")), *(_reader(_hint_of(handler, n)) for n in range(1, len(names)))]
+    if any(readers):
+        named = list(zip(names, readers, strict=True))
+        return lambda *given: invoke(
+            *(read(value, name) if read else value for value, (name, read) in zip(given, named, strict=False))
+        )
+    if len(names) < len(ARGUMENTS[use]):
+        return lambda *given: invoke(*given[: len(names)])
+    return invoke
+
+
+def _invoker(handler: Handler, config: Mapping[str, Json]) -> Call:
+    target, method = handler.target, handler.method
     if handler.is_class:
-        if read is None:
-            return lambda state: target(**copy_json(config)).handle(state)
-        return lambda state: target(**copy_json(config)).handle(read(state, "state"))
+
+        def call(*given: Any) -> Any:
+            return getattr(target(**copy_json(config)), method)(*given)
+
+        return call
     if config:
-        if read is None:
-            return lambda state: target(state, **copy_json(config))
-        return lambda state: target(read(state, "state"), **copy_json(config))
-    if read is None:
-        return target  # type: ignore[no-any-return]
-    return lambda state: target(read(state, "state"))
+        return lambda *given: target(*given, **copy_json(config))
+    return target  # type: ignore[no-any-return]
+
+
+def _stream_call(handler: Handler, config: Mapping[str, Json]) -> Call:
+    target = handler.target
+    read = _reader(handler.hints.get("state")) or _as_it_is
+    read_again = _reader(handler.hints.get("completed")) or _as_it_is
+
+    def call(state: dict[str, Json], existing_chunks: list[Json]) -> tuple[Any, Complete]:
+        made = target(**copy_json(config))
+        chunks = made.stream(read(state, "state"), existing_chunks)
+        return chunks, lambda chunks, state: made.on_complete(chunks, read_again(state, "state"))
+
+    return call
+
+
+def _hint_of(handler: Handler, index: int) -> Any:
+    """The annotation of that parameter of a step's handler, looked up only where it matters."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [name for name, each in handler.takes.parameters.items() if each.kind in positional][index : index + 1]
+    call = getattr(handler.target, handler.method) if handler.is_class else handler.target
+    return next(iter(typed.hints_of(call, what=handler.name, of=frozenset(names)).values()), None)
+
+
+def _reader(hint: Any) -> typed.Reader | None:
+    """What reads the value of a typed parameter; None for one that takes JSON as it is."""
+    return typed.reader(hint) if typed.is_object(hint) else None
+
+
+def _as_it_is(value: Json, what: str) -> Json:
+    del what
+    return value
 
 
 def _job_call(handler: Handler, config: Mapping[str, Json]) -> Call:
@@ -145,7 +199,7 @@ def _job_call(handler: Handler, config: Mapping[str, Json]) -> Call:
 
 def _whole_reader(handler: Handler) -> typed.Reader:
     hint = handler.hints.get("payload")
-    return typed.reader(hint) if typed.is_object(hint) else lambda payload, _: payload
+    return typed.reader(hint) if typed.is_object(hint) else _as_it_is
 
 
 def _read(payload: Mapping[str, Json], readers: Mapping[str, typed.Reader]) -> dict[str, Any]:

@@ -8,13 +8,52 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from queuety.define import typed
-from queuety.define.marks import BASES, CONTROLS, HandlerKind, Job, Step, mark_of
+from queuety.define.marks import (
+    BASES,
+    CONTROLS,
+    HandlerKind,
+    Job,
+    Mark,
+    StreamingStep,
+    base_of,
+    bases_named,
+    has_config,
+    mark_of,
+)
 from queuety.define.options import merged, options_from
 from queuety.errors import DefinitionError
 from queuety.model import Json, Options, Use
+
+ARGUMENTS: Final[Mapping[Use, tuple[str, ...]]] = {
+    Use.STEP: ("state",),
+    Use.ITEM: ("state", "item", "index"),
+    Use.REDUCER: ("state", "for_each"),
+    Use.CONDITION: ("state",),
+}
+"""What a step's handler is called with, in this order, and how messages call it."""
+
+STREAM_ARGUMENTS: Final = ("state", "existing_chunks")
+_USED: Final = {
+    Use.STEP: "a step",
+    Use.ITEM: "the handler of items",
+    Use.REDUCER: "a reducer",
+    Use.CONDITION: "a condition",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """How a streaming step is written: whether its generator is asynchronous, and whether its `on_complete` is.
+
+    `completes` is the signature of the latter.
+    """
+
+    yields_async: bool
+    completes_async: bool
+    completes: inspect.Signature
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +61,8 @@ class Handler:
     """A handler that this process can call.
 
     `takes` is the signature of what is called with the state or the payload (the constructor, for a `Job` class);
-    `hints` holds its annotations that matter and, for steps, `return`.
+    `hints` holds its annotations that matter and, for steps, `return` (of a streaming step's `on_complete`, whose state
+    is `completed`). `base` is what a class derives from, `method` what is called of its instances.
     """
 
     name: str
@@ -33,6 +73,9 @@ class Handler:
     options: Options
     takes: inspect.Signature
     hints: Mapping[str, Any]
+    base: type | None = None
+    method: str = "handle"
+    stream: Stream | None = None
 
 
 def handler_of(target: Any, name: str) -> Handler:
@@ -42,41 +85,76 @@ def handler_of(target: Any, name: str) -> Handler:
     """
     mark = mark_of(target)
     if isinstance(target, type):
-        kind = next((kind for base, kind in BASES.items() if issubclass(target, base)), None)
-        if kind is None or target in BASES:
-            raise DefinitionError(f"{name} is a class that is no handler; derive it from Step or Job")
-        if mark is not None and mark.kind is not kind:
-            raise DefinitionError(f"{name} is marked as a {mark.kind} but derives from {kind.title()}")
-        if inspect.isabstract(target):
-            raise DefinitionError(f"{name} has no method handle(); add it")
-    elif mark is None:
+        return _class_handler(target, name, mark)
+    if mark is None:
         raise DefinitionError(_no_handler(target, name))
-    else:
-        kind = mark.kind
-    call: Any = inspect.getattr_static(target, "handle") if isinstance(target, type) else target
-    if isinstance(call, staticmethod | classmethod):
-        raise DefinitionError(f"{name}.handle must be a plain method")
-    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-        raise DefinitionError(f"{name} is a generator; a handler must return its result")
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise DefinitionError(
+            f"{name} is a generator; a handler must return its result, or be a class derived from StreamingStep"
+        )
+    takes, hints = _call_shape(inspect.signature(target), target, mark.kind, name)
+    is_async = inspect.iscoroutinefunction(target)
+    return Handler(name, target, mark.kind, False, is_async, mark.options, takes, hints)
+
+
+def _class_handler(target: type, name: str, mark: Mark | None) -> Handler:
+    base = base_of(target)
+    if base is None or target in BASES:
+        raise DefinitionError(f"{name} is a class that is no handler; derive it from Step or Job")
+    kind, method = BASES[base].kind, BASES[base].method
+    if mark is not None and mark.kind is not kind:
+        raise DefinitionError(f"{name} is marked as a {mark.kind} but derives from {base.__name__}")
+    if missing := sorted(getattr(target, "__abstractmethods__", ())):
+        raise DefinitionError(f"{name} has no method {missing[0]}(); add it")
+    call = _method(target, method, name)
     options = mark.options if mark is not None else Options()
-    if isinstance(target, type) and issubclass(target, Job):
+    is_async = inspect.iscoroutinefunction(call)
+    if issubclass(target, Job):
         takes, hints = _job_class(target, name)
         options = merged(controls_of(target, name), options)
-    else:
-        takes, hints = _call_shape(target, call, kind, name)
-    is_async = inspect.iscoroutinefunction(call)
-    return Handler(name, target, kind, isinstance(target, type), is_async, options, takes, hints)
+        return Handler(name, target, kind, True, is_async, options, takes, hints, base)
+    takes, hints = _call_shape(_without_self(call), call, kind, name)
+    if base is not StreamingStep:
+        return Handler(name, target, kind, True, is_async, options, takes, hints, base, method)
+    if is_async:
+        raise DefinitionError(f"{name}.stream is a coroutine function that yields nothing; it must be a generator")
+    ending = _method(target, "on_complete", name)
+    completes = _without_self(ending)
+    stream = Stream(inspect.isasyncgenfunction(call), inspect.iscoroutinefunction(ending), completes)
+    read = typed.hints_of(
+        ending, what=f"{name}.on_complete", of=frozenset([*list(completes.parameters)[1:2], "return"])
+    )
+    hints = {key: hint for key, hint in hints.items() if key == "state"}
+    hints |= {key if key == "return" else "completed": hint for key, hint in read.items()}
+    is_async = stream.yields_async or stream.completes_async
+    return Handler(name, target, kind, True, is_async, options, takes, hints, base, method, stream)
+
+
+def _method(target: type, method: str, name: str) -> Any:
+    """The method itself. Raises `DefinitionError` if nobody could call it as one, or await or iterate its result."""
+    call: Any = inspect.getattr_static(target, method)
+    if isinstance(call, staticmethod | classmethod):
+        raise DefinitionError(f"{name}.{method} must be a plain method")
+    if method != "stream" and (inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call)):
+        hint = ", or be a StreamingStep" if method == "handle" else ""
+        raise DefinitionError(f"{name}.{method} is a generator; a handler must return its result{hint}")
+    return call
+
+
+def _without_self(call: Any) -> inspect.Signature:
+    takes = inspect.signature(call)
+    return takes.replace(parameters=list(takes.parameters.values())[1:])
 
 
 def is_configured(handler: Handler) -> bool:
-    """True for a `Step` whose `config()` is to be asked."""
-    return handler.is_class and issubclass(handler.target, Step) and handler.target.config is not Step.config
+    """True for a class whose `config()` is to be asked."""
+    return has_config(handler.target)
 
 
 def options_of(handler: Handler, config: Mapping[str, Json]) -> Options:
     """The handler's own options with this configuration: those of `config()` before those of its mark.
 
-    Makes an instance of a `Step` that has a `config()`. Raises `DefinitionError` for what it says, or raises.
+    Makes an instance of a class that has a `config()`. Raises `DefinitionError` for what it says, or raises.
     """
     if not is_configured(handler):
         return handler.options
@@ -98,8 +176,34 @@ def controls_of(target: Any, name: str) -> Options:
     return options_from({CONTROLS[attribute]: value for attribute, value in stated.items()}, where=name)
 
 
+def check_use(handler: Handler, kind: HandlerKind, use: Use) -> None:
+    """Raises `DefinitionError` that says what the handler is and what is wanted, if it is of another role."""
+    if handler.kind is not kind:
+        raise DefinitionError(f"{handler.name} is a {handler.kind} and cannot be used as a {kind}")
+    if kind is HandlerKind.JOB or handler.base is None or use in BASES[handler.base].uses:
+        return
+    raise DefinitionError(
+        f"{handler.name} is a {handler.base.__name__} and cannot be used as {_USED[use]}; give a class derived from "
+        f"{bases_named(kind, use)}, or a function ({', '.join(ARGUMENTS[use])}) marked with @step"
+    )
+
+
+def arguments_of(handler: Handler, config: Mapping[str, Json], use: Use) -> tuple[str, ...]:
+    """What a step's handler is called with as that: all of `ARGUMENTS`, or of an item's the state alone.
+
+    A streaming step gets its state and what it has yielded before.
+    """
+    if handler.stream is not None:
+        return STREAM_ARGUMENTS
+    if use is Use.ITEM and not _binds(handler, config, 3) and _binds(handler, config, 1):
+        return ARGUMENTS[Use.STEP]
+    return ARGUMENTS[use]
+
+
 def check_call(handler: Handler, config: Mapping[str, Json], use: Use = Use.STEP) -> None:
     """Raises `DefinitionError` that says why the handler cannot be called with this configuration, if so."""
+    names: tuple[str, ...] = () if handler.kind is HandlerKind.JOB else arguments_of(handler, config, use)
+    call = handler.name
     try:
         if handler.kind is HandlerKind.JOB:
             if handler.is_class and config:
@@ -107,16 +211,23 @@ def check_call(handler: Handler, config: Mapping[str, Json], use: Use = Use.STEP
             handler.takes.bind_partial(**config)
         elif handler.is_class:
             inspect.signature(handler.target).bind(**config)
-            handler.takes.bind(*_given(use))
+            handler.takes.bind(*names)
         else:
-            handler.takes.bind(*_given(use), **config)
+            handler.takes.bind(*names, **config)
+        if handler.stream is not None:
+            names, call = ("chunks", "state"), f"{handler.name}.on_complete"
+            handler.stream.completes.bind(*names)
     except TypeError as error:
-        given = ", ".join([*(["state"] if handler.kind is HandlerKind.STEP else []), *(f"{key}=…" for key in config)])
-        raise DefinitionError(f"{handler.name} cannot be called with ({given}): {error}") from error
+        given = ", ".join([*names, *(f"{key}=…" for key in config)])
+        raise DefinitionError(f"{call} cannot be called with ({given}): {error}") from error
 
 
-def _given(use: Use) -> list[None]:
-    return [None] * {Use.ITEM: 3, Use.REDUCER: 2}.get(use, 1)
+def _binds(handler: Handler, config: Mapping[str, Json], count: int) -> bool:
+    try:
+        handler.takes.bind(*[None] * count, **({} if handler.is_class else config))
+    except TypeError:
+        return False
+    return True
 
 
 def _no_handler(target: Any, name: str) -> str:
@@ -127,12 +238,10 @@ def _no_handler(target: Any, name: str) -> str:
     return f"{name} is no handler; give a function marked with @step or @job, or a class derived from Step or Job"
 
 
-def _call_shape(target: Any, call: Any, kind: HandlerKind, name: str) -> tuple[inspect.Signature, Mapping[str, Any]]:
-    takes = inspect.signature(call)
+def _call_shape(
+    takes: inspect.Signature, call: Any, kind: HandlerKind, name: str
+) -> tuple[inspect.Signature, Mapping[str, Any]]:
     parameters = list(takes.parameters.values())
-    if isinstance(target, type):
-        parameters = parameters[1:]
-        takes = takes.replace(parameters=parameters)
     if kind is HandlerKind.STEP:
         names = [parameters[0].name, "return"] if parameters else []
     else:

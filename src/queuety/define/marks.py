@@ -18,7 +18,7 @@ from queuety.codec import checked_mapping
 from queuety.define.names import attribute, check_name, qualified_name
 from queuety.define.options import HandlerOptions, options_from
 from queuety.errors import DefinitionError, PayloadError
-from queuety.model import Json, Options
+from queuety.model import Json, Options, Use
 
 _MARK: Final = "__queuety__"
 
@@ -47,16 +47,74 @@ class Mark:
     options: Options
 
 
-class Step(ABC):
+class _Configurable:
+    """What has options of its own."""
+
+    def config(self) -> Mapping[str, Any]:
+        """Options of this handler, as in `@step`: `queue`, `priority`, `max_attempts`, `backoff`, `timeout`."""
+        return {}
+
+
+class Step(_Configurable, ABC):
     """A step as a class. A new instance is made for every attempt, with the configuration that `bind` gave."""
 
     @abstractmethod
     def handle(self, state: Any) -> Any:
         """The keys to merge into the state, or None. `state` is a copy; it may be a coroutine function."""
 
-    def config(self) -> Mapping[str, Any]:
-        """Options of this step, as in `@step`: `queue`, `priority`, `max_attempts`, `backoff`, `timeout`."""
-        return {}
+
+class StreamingStep(_Configurable, ABC):
+    """A step whose result comes in pieces, each of which is kept at once and survives a failure of the attempt.
+
+    One instance is made for every attempt; it makes the stream and then the result.
+    """
+
+    @abstractmethod
+    def stream(self, state: Any, existing_chunks: list[Any]) -> Any:
+        """A generator, plain or asynchronous, that yields strings or JSON values.
+
+        Each is in the database before the generator goes on. `existing_chunks` are those that earlier attempts of this
+        step have yielded: go on after them. What the generator returns is ignored.
+        """
+
+    @abstractmethod
+    def on_complete(self, chunks: list[Any], state: Any) -> Any:
+        """The keys to merge into the state, or None, once the stream has ended; it may be a coroutine function.
+
+        `chunks` are all of them, those of earlier attempts first; `state` is as it was when the attempt began.
+        """
+
+
+class ForEachHandler(_Configurable, ABC):
+    """What is done with each item of a for-each step, as a class; a marked function `(state, item, index)` will do."""
+
+    @abstractmethod
+    def handle_item(self, state: Any, item: Any, index: int) -> Any:
+        """The item's result, a mapping or None. `index` counts from 0; it may be a coroutine function."""
+
+
+class ForEachReducer(ABC):
+    """What makes one result of those of all items, as a class; a marked function `(state, for_each)` will do."""
+
+    @abstractmethod
+    def reduce(self, state: Any, for_each: Any) -> Any:
+        """The keys to merge into the state, or None. `for_each` holds `results`, `failures` and their numbers."""
+
+
+class RepeatCondition(ABC):
+    """What a repeat step asks, as a class; a marked function `(state)` will do."""
+
+    @abstractmethod
+    def matches(self, state: Any) -> Any:
+        """True or false, or what counts as either. It may be a coroutine function."""
+
+
+class Compensation(ABC):
+    """What undoes a step, as a class; a marked function `(state)` will do."""
+
+    @abstractmethod
+    def handle(self, state: Any) -> Any:
+        """Undo it. What it returns is ignored; it may be a coroutine function."""
 
 
 class Job(ABC):
@@ -92,7 +150,18 @@ class Bound:
     config: Mapping[str, Json]
 
 
-HandlerLike = Callable[..., Any] | type[Step] | type[Job] | Bound | str
+HandlerLike = (
+    Callable[..., Any]
+    | type[Step]
+    | type[StreamingStep]
+    | type[ForEachHandler]
+    | type[ForEachReducer]
+    | type[RepeatCondition]
+    | type[Compensation]
+    | type[Job]
+    | Bound
+    | str
+)
 """What may be given where a handler is wanted: a marked function, a class, a `bind(…)` of one, a name or an alias."""
 
 
@@ -101,7 +170,7 @@ def step(target: Target, /) -> Target: ...
 @overload
 def step(**options: Unpack[MarkOptions]) -> Callable[[Target], Target]: ...
 def step(target: Any = None, /, **options: Any) -> Any:
-    """Marks a function, or a class derived from `Step`, as something that workflows call.
+    """Marks a function, or a class derived from `Step` and the like, as something that workflows call.
 
     `@step` or `@step(name=…, max_attempts=…, backoff=…, timeout=…, queue=…, priority=…, retry_on=…, give_up_on=…)`.
     Gives back the same object. Raises `DefinitionError` for an option that cannot be right.
@@ -153,8 +222,46 @@ def declared(name: str) -> Any:
     return target if found is None else found
 
 
-BASES: Final[Mapping[type, HandlerKind]] = {Step: HandlerKind.STEP, Job: HandlerKind.JOB}
-"""The base classes of the class form, and what their subclasses may be used as."""
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A base class of the class form: the method that is called, and what its subclasses may be used as."""
+
+    kind: HandlerKind
+    method: str
+    uses: frozenset[Use] = frozenset()
+
+
+BASES: Final[Mapping[type, Base]] = {
+    Step: Base(HandlerKind.STEP, "handle", frozenset({Use.STEP, Use.ITEM})),
+    StreamingStep: Base(HandlerKind.STEP, "stream", frozenset({Use.STEP})),
+    ForEachHandler: Base(HandlerKind.STEP, "handle_item", frozenset({Use.ITEM})),
+    ForEachReducer: Base(HandlerKind.STEP, "reduce", frozenset({Use.REDUCER})),
+    RepeatCondition: Base(HandlerKind.STEP, "matches", frozenset({Use.CONDITION})),
+    Compensation: Base(HandlerKind.STEP, "handle"),
+    Job: Base(HandlerKind.JOB, "handle"),
+}
+"""The base classes of the class form. A step may be given for the items: then it is called with the state alone."""
+
+
+def base_of(target: type) -> type | None:
+    """The base class that it derives from, or None. Raises `DefinitionError` if it derives from several."""
+    bases = [base for base in BASES if issubclass(target, base)]
+    if len(bases) > 1:
+        names = " and ".join(base.__name__ for base in bases)
+        raise DefinitionError(f"{target.__qualname__} derives from {names}; write a class for each")
+    return bases[0] if bases else None
+
+
+def bases_named(kind: HandlerKind, use: Use | None = None) -> str:
+    """The base classes of that kind (and use), for people: `Step or StreamingStep`."""
+    names = [base.__name__ for base, own in BASES.items() if own.kind is kind and (use is None or use in own.uses)]
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def has_config(target: Any) -> bool:
+    """True for a class whose `config()` is to be asked."""
+    return isinstance(target, type) and issubclass(target, _Configurable) and target.config is not _Configurable.config
+
 
 _declared: dict[str, tuple[str, str, Any]] = {}
 
@@ -167,7 +274,7 @@ def _mark(kind: HandlerKind, target: Any, options: dict[str, Any]) -> Any:
     if not callable(marked) or inspect.ismethod(marked):
         raise DefinitionError(f"@{kind} marks functions and classes, not {marked!r}")
     if isinstance(marked, type) and not issubclass(marked, tuple(BASES)):
-        raise DefinitionError(f"{where}: a class must derive from {kind.title()}")
+        raise DefinitionError(f"{where}: a class must derive from {bases_named(kind)}")
     if (present := mark_of(marked)) is not None:
         raise DefinitionError(f"{where}: it is already marked as a {present.kind}")
     name = options.pop("name", None) if options else None

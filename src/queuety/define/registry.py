@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from queuety.define.call import Plan, prepare
-from queuety.define.handlers import Handler, check_call, handler_of, is_configured, options_of
+from queuety.define.handlers import Handler, check_call, check_use, handler_of, is_configured, options_of
 from queuety.define.marks import BASES, Bound, HandlerKind, declared, mark_of
 from queuety.define.names import attribute, check_name, importable_name, load_module, qualified_name
 from queuety.errors import DefinitionError, HandlerNotFound
@@ -64,6 +64,7 @@ class Registry:
         """
         handler = self.resolve(name)
         try:
+            check_use(handler, handler.kind, use)
             check_call(handler, config or {}, use)
             return prepare(handler, config, use)
         except DefinitionError as error:
@@ -132,8 +133,7 @@ class Registry:
 
 
 def _checked_use(handler: Handler, kind: HandlerKind, use: Use, config: Mapping[str, Json]) -> Options:
-    if handler.kind is not kind:
-        raise DefinitionError(f"{handler.name} is a {handler.kind} and cannot be used as a {kind}")
+    check_use(handler, kind, use)
     check_call(handler, config, use)
     prepare(handler, config, use)
     return options_of(handler, config)

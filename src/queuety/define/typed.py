@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from queuety.codec import SharedList
 from queuety.errors import DefinitionError, PayloadError
 from queuety.model import Json
 
@@ -95,9 +96,11 @@ def reader(annotation: Any) -> Reader:
         except DefinitionError:
             raise DefinitionError(f"no JSON can be read into {_shown(annotation)}: {error}") from error
 
+    declared = _declared(annotation)
+
     def read(value: Json, what: str) -> Any:
         try:
-            return msgspec.convert(value, annotation, dec_hook=_decode_model)
+            return msgspec.convert(_unshared(value, declared), annotation, dec_hook=_decode_model)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             raise PayloadError(f"{what} does not fit {_shown(annotation)}: {error}") from error
 
@@ -144,6 +147,26 @@ def _looked_up(annotation: Any, scope: dict[str, Any], what: str) -> Any:
             f"{what}, {annotation!r}, cannot be looked up ({type(error).__name__}: {error}); import it outside "
             "`if TYPE_CHECKING`, so that workers know what to pass"
         ) from error
+
+
+def _declared(annotation: Any) -> frozenset[str]:
+    """The names of the fields of a dataclass or a TypedDict."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _declared(typing.get_args(annotation)[0])
+    kind = typing.get_origin(annotation) or annotation
+    if is_typed_dict(kind):
+        return frozenset(kind.__required_keys__ | kind.__optional_keys__)
+    return frozenset(getattr(kind, "__dataclass_fields__", ()))
+
+
+def _unshared(value: Json, declared: frozenset[str]) -> Json:
+    """The value with a list of its own where it holds one that is shared: msgspec keeps what may be anything as it is.
+
+    A shared list that nobody asks for stays: it may be large, and this is done for each of its items.
+    """
+    if type(value) is not dict or not any(type(each) is SharedList for each in value.values()):
+        return value
+    return {key: list(each) if type(each) is SharedList and key in declared else each for key, each in value.items()}
 
 
 def _is_typed_dict(kind: Any) -> bool:
