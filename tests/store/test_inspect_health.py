@@ -254,7 +254,7 @@ def test_each_look_reads_an_index(scene: Scene) -> None:
     assert {name: len(found) for name, found in read.items()} == {
         "jobs_ready": 8,
         "jobs_wake": 4,
-        "workflows_status": 2,
+        "workflows_status": 4,
     }
     for name, found in read.items():
         for plan in found:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from queuety.codec import decode
+from queuety.inspect import stuck
 from queuety.inspect.problems import problems_of
 from queuety.inspect.report import Backlog, Health, UnknownHandler, WorkerState
 from queuety.inspect.states import moment
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 CAP: Final = 10_000
-"""How far anything is counted, and how many running workflows are looked at for having nothing outstanding."""
+"""How far anything is counted, and how many workflows are looked at for having nothing outstanding."""
 
 
 SHOWN: Final = 20
@@ -71,7 +72,8 @@ def examine(
         unknown_handlers=tuple(_unknown(row, now_us=now_us) for row in unknown),
         buried=health.buried(connection, tables, cap=CAP),
         failed_workflows=health.failed(connection, tables, cap=CAP),
-        stranded=tuple(health.stranded(connection, tables, among=CAP, limit=SHOWN)),
+        stranded=tuple(stuck.stranded(connection, tables, among=CAP, limit=SHOWN)),
+        unwoken=tuple(stuck.unwoken(connection, tables, among=CAP, limit=SHOWN)),
     )
     return replace(found, problems=problems_of(found, lease_s=lease_s))
 

@@ -162,8 +162,19 @@ def _stranded(found: Health, _: float) -> Iterator[Problem]:
         yield Problem(
             "error",
             f"workflow {workflow_id} is running and nothing will ever move it",
-            "it has no open job, timer or message; rows were changed by hand, or this is a bug",
+            "it has no open job, timer or message, and no child that goes on; rows were changed by hand, or this is a "
+            "bug",
             f"report what `queuety workflow timeline {workflow_id}` shows; end it by `queuety workflow cancel`",
+        )
+
+
+def _unwoken(found: Health, _: float) -> Iterator[Problem]:
+    for workflow_id in found.unwoken:
+        yield Problem(
+            "error",
+            f"workflow {workflow_id} waits for workflows of which nothing more will come, and nobody will tell it",
+            "the message that they had ended was lost; rows were changed by hand, or this is a bug",
+            f"report what `queuety why {workflow_id}` says; end it by `queuety workflow cancel`",
         )
 
 
@@ -188,6 +199,7 @@ _RULES: Final[tuple[Callable[[Health, float], Iterator[Problem]], ...]] = (
     _overdue,
     _late,
     _stranded,
+    _unwoken,
     _unknown,
     _suspects,
     _paused,

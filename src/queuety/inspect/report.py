@@ -68,7 +68,7 @@ class Health:
 
     `next_due_s` is the earliest moment of a delayed job, a timer or a message; None if there is none. `late` are
     delayed jobs and `late_timers` timers that came due more than a lease ago. `stranded` are ids of running workflows
-    that nothing will move.
+    that nothing will move, `unwoken` of those that wait for others of which nothing more will come.
     """
 
     at: datetime
@@ -86,6 +86,7 @@ class Health:
     buried: Tally
     failed_workflows: Tally
     stranded: tuple[int, ...]
+    unwoken: tuple[int, ...]
     problems: tuple[Problem, ...] = ()
 
     @property

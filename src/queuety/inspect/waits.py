@@ -145,11 +145,11 @@ def sort_out(ids: Sequence[int], standings: Standings) -> Sorted:
 
 
 def awaited_signal(
-    connection: Connection, tables: Tables, workflow_id: int, *, human: str, outcome: str | None
+    connection: Connection, tables: Tables, workflow_id: int, *, human: str | None, outcome: str | None
 ) -> str | None:
     """The name of the signal that answers the person's step at which the run waits now; None if it is at no such step.
 
-    `human` is `"approval"` or `"input"`; a decision takes the name that it has for `outcome`, None for none.
+    `human` is `"approval"`, `"input"` or None for neither; a decision gives the name that it has for `outcome`.
     """
     row = workflows.found(connection, tables, workflow_id)
     if row is None or row["status"] != WorkflowStatus.WAITING_FOR_SIGNAL:
@@ -159,7 +159,7 @@ def awaited_signal(
     if step is None or step.kind != WAIT_FOR_SIGNAL:
         return None
     named: str | None = None
-    if step.entry.get("human") == human:
+    if human is not None and step.entry.get("human") == human:
         named = next(iter(step.entry.get("names", ())), None)
     elif step.entry.get("human") == "decision" and outcome is not None:
         named = step.entry.get("outcomes", _NOTHING).get(outcome)

@@ -5,6 +5,7 @@ Nothing reads finished rows, so it costs the same on a large database.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -21,8 +22,9 @@ from sqlalchemy import (
     text,
 )
 
-from queuety.model import JobPhase, WorkflowStatus
+from queuety.model import JobPhase, LetterKind, WorkflowStatus
 from queuety.store.queries import Record, Tally, tally
+from queuety.store.queries.workflows import batched
 from queuety.store.schema import LOOKED_FOR, Tables
 
 OPEN = (JobPhase.READY, JobPhase.DELAYED, JobPhase.SUSPECT, JobPhase.LEASED)
@@ -174,23 +176,47 @@ def failed(connection: Connection, tables: Tables, *, cap: int) -> Tally:
     return tally(connection, table, table.c.status == WorkflowStatus.FAILED.value, cap=cap)
 
 
-def stranded(connection: Connection, tables: Tables, *, among: int, limit: int) -> list[int]:
-    """Ids of running workflows that nothing will ever move: no open job, no timer, no message. Oldest first.
+def unmoved(
+    connection: Connection,
+    tables: Tables,
+    status: WorkflowStatus,
+    *,
+    among: int,
+    only: Collection[int] | None = None,
+) -> list[Record]:
+    """Runs of this status that have no open job, no timer and no letter, oldest first; with what they may wait for.
 
-    The oldest `among` running ones are looked at. One statement, so a run between two steps is never mistaken for one.
+    As `id`, `version`, `definition_hash`, `current_step` and `runtime`. The oldest `among` are looked at, or `only`
+    these. One statement, so a run between two steps is never mistaken for one that stands still.
     """
     table, jobs, inbox = tables.workflows, tables.jobs, tables.inbox
-    running = (
-        select(table.c.id)
-        .where(table.c.status == WorkflowStatus.RUNNING.value)
+    some = select(table.c.id).where(table.c.status == status.value).order_by(table.c.id).limit(among)
+    if only is not None:
+        some = some.where(table.c.id.in_(sorted(only)))
+    looked_at = some.subquery()
+    has_job = exists().where(jobs.c.workflow_id == looked_at.c.id, jobs.c.phase.in_([phase.value for phase in OPEN]))
+    has_letter = exists().where(inbox.c.workflow_id == looked_at.c.id)
+    query = (
+        select(table.c.id, table.c.version, table.c.definition_hash, table.c.current_step, table.c.runtime)
+        .join(looked_at, looked_at.c.id == table.c.id)
+        .where(~has_job, ~has_letter)
         .order_by(table.c.id)
-        .limit(among)
-        .subquery()
     )
-    has_job = exists().where(jobs.c.workflow_id == running.c.id, jobs.c.phase.in_([phase.value for phase in OPEN]))
-    has_letter = exists().where(inbox.c.workflow_id == running.c.id)
-    query = select(running.c.id).where(~has_job, ~has_letter).order_by(running.c.id).limit(limit)
-    return list(connection.execute(query).scalars())
+    return list(connection.execute(query).mappings())
+
+
+def letters_to(
+    connection: Connection, tables: Tables, ids: Collection[int], *, kind: LetterKind
+) -> list[tuple[int, str | None]]:
+    """The unopened letters of this kind to these runs, as (run, JSON text)."""
+    table = tables.inbox
+    found: list[tuple[int, str | None]] = []
+    for some in batched(ids):
+        query = select(table.c.workflow_id, table.c.body).where(
+            table.c.workflow_id.in_(some), table.c.kind == kind.value
+        )
+        found += [(row.workflow_id, row.body) for row in connection.execute(query)]
+    return found
 
 
 def _claimable(table: Table, phase: JobPhase) -> tuple[ColumnExpressionArgument[bool], ColumnExpressionArgument[bool]]:
