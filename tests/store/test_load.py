@@ -15,7 +15,7 @@ from tests.support.hands import House, definition, single, succeeded
 
 def held(number: int, *, characters: int = 10, status: WorkflowStatus = WorkflowStatus.RUNNING) -> Held:
     workflow = Workflow(number, "report", "", status, 0, 1, 1, 0, {}, 0)
-    return Held(workflow, characters, 0)
+    return Held(workflow, characters, 0, 0)
 
 
 def test_what_a_process_keeps_is_bounded_in_number_and_size() -> None:

@@ -1,7 +1,8 @@
 """Workflows out of the database: locked for deciding, or just read; and what waits in their inboxes.
 
 A workflow's row holds a snapshot of its state; the deltas since stand in the history and are folded over it. A process
-keeps what it decoded (`Runs`) and trusts it only while the row still has the same version, which it reads every time.
+keeps what it decoded (`Runs`) and trusts it only while the row still has the same version, which it reads every time;
+of a run that others have moved on it reads what has changed since.
 """
 
 from __future__ import annotations
@@ -9,28 +10,34 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 from queuety.codec import decode
 from queuety.errors import StoreError
-from queuety.model import Workflow
+from queuety.model import LetterKind, State, Workflow
 from queuety.model.deltas import fold
+from queuety.store.claims import UNREADABLE_US
 from queuety.store.door import Tx
 from queuety.store.rows import workflow_from_row
 from queuety.store.statements import WORKFLOW_COLUMNS
 
-DELTAS_AT_ONCE: Final = 50
-"""Runs whose deltas are read in one statement."""
+_WITHOUT_STATE: Final = tuple("NULL" if name == "state" else name for name in WORKFLOW_COLUMNS)
+"""What is read of a run whose state is known up to an earlier version."""
+
+_KINDS: Final = frozenset(LetterKind)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A workflow and how its state is stored: sizes in characters of the snapshot and of the deltas since."""
+    """A workflow and how its state is stored: a snapshot as of `state_version`, and the deltas since.
+
+    Sizes are in characters.
+    """
 
     workflow: Workflow
     state_bytes: int
     delta_bytes: int
+    state_version: int
 
 
 class Runs:
@@ -105,58 +112,83 @@ def _load(tx: Tx, runs: Runs, ids: Sequence[int], locking: str, strange: dict[in
     statements, cursor = tx.statements, tx.cursor
     found: dict[int, Held] = {}
     tail = f" ORDER BY id{locking}"
-    stale: list[int] = []
+    whole = list(ids)
     if any(runs.get(workflow_id) for workflow_id in ids):
-        versions = statements.select_among(cursor, ("id", "version"), statements.workflows, "id", ids, tail)
-        for workflow_id, version in versions:
+        versions = statements.select_among(
+            cursor, ("id", "version", "state_version"), statements.workflows, "id", ids, tail
+        )
+        tail = " ORDER BY id"
+        whole = []
+        known: dict[int, Held] = {}
+        for workflow_id, version, state_version in versions:
             held = runs.get(workflow_id)
             if held is not None and held.workflow.version == version:
                 found[workflow_id] = held
+            elif held is not None and state_version <= held.workflow.version < version:
+                known[workflow_id] = held
             else:
-                stale.append(workflow_id)
-        tail = " ORDER BY id"
-    else:
-        stale = list(ids)
-    if stale:
-        rows = statements.select_among(cursor, WORKFLOW_COLUMNS, statements.workflows, "id", stale, tail)
-        found |= _decode(tx, rows, strange)
+                whole.append(workflow_id)
+        if known:
+            rows = statements.select_among(cursor, _WITHOUT_STATE, statements.workflows, "id", sorted(known), tail)
+            # Unlocked, a row may have moved on since its version was read.
+            fit = [row for row in rows if row[9] <= known[row[0]].workflow.version]
+            whole += [row[0] for row in rows if row[9] > known[row[0]].workflow.version]
+            found |= _decode(tx, fit, strange, known)
+    if whole:
+        rows = statements.select_among(cursor, WORKFLOW_COLUMNS, statements.workflows, "id", sorted(whole), tail)
+        found |= _decode(tx, rows, strange, {})
     return found
 
 
-def _decode(tx: Tx, rows: Sequence[Sequence[Any]], strange: dict[int, str] | None) -> dict[int, Held]:
-    behind = {row[0]: (row[9], row[4]) for row in rows if row[9] < row[4]}
+def _decode(
+    tx: Tx, rows: Sequence[Sequence[Any]], strange: dict[int, str] | None, known: Mapping[int, Held]
+) -> dict[int, Held]:
+    """The workflows of these rows of `WORKFLOW_COLUMNS`; the states of those in `known` are folded from there."""
+    behind: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        before = known.get(row[0])
+        if before is None:
+            if row[11]:
+                behind[row[0]] = (row[9], row[4])
+        elif (row[9], row[11]) != (before.state_version, before.delta_bytes):
+            behind[row[0]] = (before.workflow.version, row[4])
     deltas = _deltas(tx, behind) if behind else {}
     decoded: dict[int, Held] = {}
     for row in rows:
-        state = decode(row[8])
+        before = known.get(row[0])
+        state: State = decode(row[8]) if before is None else before.workflow.state
         if row[0] in deltas:
             state = fold(state, deltas[row[0]])
         try:
-            decoded[row[0]] = Held(workflow_from_row(row, state), state_bytes=row[10], delta_bytes=row[11])
+            workflow = workflow_from_row(row, state)
         except ValueError as error:  # a status, say, that only a newer version has
             if strange is None:
-                raise StoreError(
-                    f"workflow {row[0]} cannot be read by this version of queuety ({error}); upgrade this process"
-                ) from error
+                raise unreadable(row[0], error) from error
             strange[row[0]] = str(error)
+        else:
+            decoded[row[0]] = Held(workflow, state_bytes=row[10], delta_bytes=row[11], state_version=row[9])
     return decoded
+
+
+def unreadable(workflow_id: int, error: ValueError) -> StoreError:
+    """What is raised of a run that only a newer version can read."""
+    return StoreError(
+        f"workflow {workflow_id} cannot be read by this version of queuety ({error}); upgrade this process"
+    )
 
 
 def _deltas(tx: Tx, between: Mapping[int, tuple[int, int]]) -> dict[int, list[tuple[dict[str, Any], list[str]]]]:
     """What each of these runs has set and removed after the first version given for it, up to the second, in order."""
     p = tx.statements.parameter
-    # A part of its own for each run: every database reads that as a range of the primary key.
     part = (
         f"SELECT run_id, seq, changed, removed FROM {tx.statements.history} WHERE run_id = {p} AND seq > {p} "
         f"AND seq <= {p} AND (changed IS NOT NULL OR removed IS NOT NULL)"
     )
     found: dict[int, list[tuple[dict[str, Any], list[str]]]] = {run_id: [] for run_id in between}
-    pending = iter(between.items())
-    while some := list(islice(pending, DELTAS_AT_ONCE)):
-        parameters = [number for run_id, (after, upto) in some for number in (run_id, after, upto)]
-        tx.cursor.execute(" UNION ALL ".join([part] * len(some)), parameters)
-        for run_id, _, changed, removed in sorted(tx.cursor.fetchall(), key=lambda row: (row[0], row[1])):
-            found[run_id].append((decode(changed) if changed else {}, decode(removed) if removed else []))
+    ranges = ((run_id, after, upto) for run_id, (after, upto) in between.items())
+    rows = tx.statements.select_ranges(tx.cursor, part, ranges)
+    for run_id, _, changed, removed in sorted(rows, key=lambda row: (row[0], row[1])):
+        found[run_id].append((decode(changed) if changed else {}, decode(removed) if removed else []))
     return found
 
 
@@ -195,11 +227,11 @@ def has_operation(tx: Tx, run_id: int, operation: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One thing that has come due for a workflow."""
+    """Something that has come due for a workflow, or that another run tells it. `body` as `LetterKind` says."""
 
     id: int
     workflow_id: int
-    kind: str
+    kind: LetterKind
     visit: int | None
     body: Any
 
@@ -225,19 +257,33 @@ def postpone_letters(tx: Tx, workflow_ids: Sequence[int], *, now_us: int, until_
 
 
 def open_letters(tx: Tx, workflow_ids: Sequence[int], now_us: int) -> list[Letter]:
-    """Takes out what is due for these workflows, which must be locked; in order of due time and arrival."""
+    """Takes out what is due for these workflows, which must be locked; in order of due time and arrival.
+
+    Letters of a kind that only a newer version knows stay, and come due again later.
+    """
+    p = tx.statements.parameter
+    return _taken(tx, workflow_ids, f" AND due_us <= {p} ORDER BY due_us, id", now_us, now_us=now_us)
+
+
+def letters_of_missing(tx: Tx, workflow_ids: Sequence[int]) -> list[Letter]:
+    """Takes out all letters to these workflows, which are not there: nobody else will ever open them.
+
+    Those that another process is just taking out are left to it; letters of unknown kinds as in `open_letters`.
+    """
+    return _taken(tx, workflow_ids, f" ORDER BY due_us, id{tx.statements.bulk.for_update}", now_us=tx.now_us())
+
+
+def _taken(tx: Tx, workflow_ids: Sequence[int], tail: str, *more: Any, now_us: int) -> list[Letter]:
     if not workflow_ids:
         return []
-    statements = tx.statements
-    rows = statements.select_among(
-        tx.cursor,
-        ("id", "workflow_id", "kind", "visit", "body"),
-        statements.inbox,
-        "workflow_id",
-        workflow_ids,
-        f" AND due_us <= {statements.parameter} ORDER BY due_us, id",
-        now_us,
-    )
-    if rows:
-        statements.change_among(tx.cursor, f"DELETE FROM {statements.inbox}", "id", [row[0] for row in rows])
-    return [Letter(row[0], row[1], row[2], row[3], decode(row[4]) if row[4] else None) for row in rows]
+    statements, cursor = tx.statements, tx.cursor
+    columns = ("id", "workflow_id", "kind", "visit", "body")
+    rows = statements.select_among(cursor, columns, statements.inbox, "workflow_id", workflow_ids, tail, *more)
+    known = [row for row in rows if row[2] in _KINDS]
+    if known:
+        statements.change_among(cursor, f"DELETE FROM {statements.inbox}", "id", [row[0] for row in known])
+    if len(known) < len(rows):
+        later = f"UPDATE {statements.inbox} SET due_us = {statements.parameter}"
+        strange = [row[0] for row in rows if row[2] not in _KINDS]
+        statements.change_among(cursor, later, "id", strange, "", now_us + UNREADABLE_US)
+    return [Letter(row[0], row[1], LetterKind(row[2]), row[3], decode(row[4]) if row[4] else None) for row in known]

@@ -11,20 +11,32 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuety.codec import encode
+from queuety.errors import StoreError
 from queuety.model import (
     AddJob,
+    AddWorkflow,
     AppendHistory,
     BuryJob,
+    ClearChunks,
+    DropTimers,
     DropWork,
     Effect,
     FinishJob,
+    KeepGroup,
+    KeepSignal,
     NewJob,
     RetryJob,
     Role,
     SaveWorkflow,
+    Send,
     SetTimer,
+    StartRun,
+    TellWatchers,
+    UseSignals,
+    Watch,
     Workflow,
 )
+from queuety.store import letters, side
 from queuety.store.door import Tx
 from queuety.store.load import Held
 from queuety.store.rows import ending_row, history_row, job_row, progress_row, workflow_row
@@ -51,38 +63,56 @@ class Plan:
     buried: list[BuryJob] = field(default_factory=list)
     retried: list[RetryJob] = field(default_factory=list)
     dropped: list[DropWork] = field(default_factory=list)
+    dropped_timers: list[DropTimers] = field(default_factory=list)
     timers: list[SetTimer] = field(default_factory=list)
+    letters: list[Send] = field(default_factory=list)
+    told: list[TellWatchers] = field(default_factory=list)
     history: list[AppendHistory] = field(default_factory=list)
     saved: list[SaveWorkflow] = field(default_factory=list)
+    started: list[AddWorkflow] = field(default_factory=list)
     added: list[NewJob] = field(default_factory=list)
+    beside: list[side.Beside] = field(default_factory=list)
 
     @classmethod
     def of(cls, effects: Iterable[Effect]) -> Plan:
-        """Sorts the effects, keeping their order within each kind."""
+        """Sorts the effects, keeping their order within each kind.
+
+        Raises `StoreError` for a `StartRun`: who decides makes an `AddWorkflow` of it, and what starts that run.
+        """
         plan = cls()
+        places: dict[type, list[Any]] = {
+            AppendHistory: plan.history,
+            FinishJob: plan.finished,
+            SaveWorkflow: plan.saved,
+            RetryJob: plan.retried,
+            BuryJob: plan.buried,
+            DropWork: plan.dropped,
+            DropTimers: plan.dropped_timers,
+            SetTimer: plan.timers,
+            Send: plan.letters,
+            TellWatchers: plan.told,
+            AddWorkflow: plan.started,
+            **dict.fromkeys((KeepSignal, UseSignals, KeepGroup, Watch, ClearChunks), plan.beside),
+        }
         for effect in effects:
-            match effect:
-                case AppendHistory():
-                    plan.history.append(effect)
-                case FinishJob():
-                    plan.finished.append(effect)
-                case SaveWorkflow():
-                    plan.saved.append(effect)
-                case AddJob(job):
-                    plan.added.append(job)
-                case RetryJob():
-                    plan.retried.append(effect)
-                case BuryJob():
-                    plan.buried.append(effect)
-                case DropWork():
-                    plan.dropped.append(effect)
-                case SetTimer():
-                    plan.timers.append(effect)
+            if isinstance(effect, AddJob):
+                plan.added.append(effect.job)
+            elif isinstance(effect, StartRun):
+                raise StoreError(f"workflow {effect.workflow_id} is to be started, and nobody has decided how")
+            else:
+                places[type(effect)].append(effect)
         return plan
+
+    def has_due_letters(self, now_us: int) -> bool:
+        """Whether it writes a timer or a letter that is due by now."""
+        moments = [timer.due_us for timer in self.timers] + [letter.due_us for letter in self.letters]
+        return bool(self.told) or any(due_us <= now_us for due_us in moments)
 
 
 def write(tx: Tx, plan: Plan, held: Mapping[int, Held]) -> dict[int, Held]:
-    """Writes all but the new jobs, and gives back the workflows as they are then stored.
+    """Writes all but the new jobs, and gives back the changed workflows as they are then stored.
+
+    What goes is deleted first, then what comes is added.
 
     New jobs are added by whoever opened the transaction: a worker's claim may have them born leased.
 
@@ -91,21 +121,17 @@ def write(tx: Tx, plan: Plan, held: Mapping[int, Held]) -> dict[int, Held]:
     _close(tx, plan)
     for drop in plan.dropped:
         tx.cursor.execute(tx.statements.drop_jobs, [drop.message, drop.now_us, drop.workflow_id])
-    if plan.dropped:
-        runs = sorted({drop.workflow_id for drop in plan.dropped})
-        inbox = f"DELETE FROM {tx.statements.inbox}"
-        tx.statements.change_among(tx.cursor, inbox, "workflow_id", runs, " AND kind = 'timer'")
+    if plan.dropped or plan.dropped_timers:
+        runs = {drop.workflow_id for drop in plan.dropped} | {drop.workflow_id for drop in plan.dropped_timers}
+        letters.drop_timers(tx, sorted(runs))
+    if plan.beside:
+        side.write(tx, plan.beside)
     grown = _append_history(tx, plan.history)
     stored = _save(tx, plan.saved, held, grown)
-    if plan.timers:
-        ids = tx.reserve(len(plan.timers))
-        tx.statements.add_inbox(
-            tx.cursor,
-            [
-                (letter_id, timer.workflow_id, timer.due_us, "timer", timer.visit, None)
-                for letter_id, timer in zip(ids, plan.timers, strict=True)
-            ],
-        )
+    if plan.started:
+        add_workflows(tx, [(run.workflow, encode(run.payload)) for run in plan.started])
+    if plan.timers or plan.letters or plan.told:
+        letters.send(tx, plan.timers, plan.letters, plan.told)
     return stored
 
 
@@ -188,10 +214,10 @@ def _save(tx: Tx, saves: Sequence[SaveWorkflow], held: Mapping[int, Held], grown
         if _needs_snapshot(before.state_bytes, delta_bytes):
             text = encode(workflow.state)
             snapshots.append((*progress_row(workflow, 0), text, workflow.version, len(text)))
-            stored[workflow.id] = Held(workflow, len(text), 0)
+            stored[workflow.id] = Held(workflow, len(text), 0, workflow.version)
         else:
             progress.append(progress_row(workflow, delta_bytes))
-            stored[workflow.id] = Held(workflow, before.state_bytes, delta_bytes)
+            stored[workflow.id] = Held(workflow, before.state_bytes, delta_bytes, before.state_version)
         ending = ending_row(workflow)
         if ending != ending_row(was):
             endings.append(ending)

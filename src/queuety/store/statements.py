@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from queuety.store.dialects.bulk import Bulk, Cursor
@@ -135,6 +136,13 @@ CLOSE_COLUMNS = (
 """What ends an attempt whose job's row stays."""
 
 INBOX_COLUMNS = ("id", "workflow_id", "due_us", "kind", "visit", "body")
+SIGNAL_COLUMNS = ("workflow_id", "seq", "name", "payload", "at_us")
+GROUP_COLUMNS = ("workflow_id", "name", "ids")
+WATCHER_COLUMNS = ("workflow_id", "waiter_id", "visit")
+CHUNK_COLUMNS = ("workflow_id", "visit", "branch", "number", "content", "at_us")
+
+RANGES_AT_ONCE = 50
+"""Ranges that one statement reads: what is asked for many runs, each with bounds of its own."""
 
 
 class Statements:
@@ -148,10 +156,20 @@ class Statements:
         self.workflows = workflows
         self.history = tables.history.name
         self.inbox = inbox
+        self.signals = tables.signals.name
+        self.groups = tables.groups.name
+        self.watchers = tables.watchers.name
+        self.chunks = tables.chunks.name
         self.add_jobs = bulk.insert(tables.jobs, JOB_COLUMNS)
         self.add_workflows = bulk.insert(tables.workflows, (*WORKFLOW_COLUMNS, "payload"))
         self.add_history = bulk.insert(tables.history, HISTORY_COLUMNS)
         self.add_inbox = bulk.insert(tables.inbox, INBOX_COLUMNS)
+        self.add_signals = bulk.insert(tables.signals, SIGNAL_COLUMNS)
+        self.keep_groups = bulk.insert(tables.groups, GROUP_COLUMNS, replaces=True)
+        self.keep_watchers = bulk.insert(tables.watchers, WATCHER_COLUMNS, replaces=True)
+        self.delete_watchers = bulk.delete_by(tables.watchers, WATCHER_COLUMNS)
+        self.delete_signals = bulk.delete_by(tables.signals, ("workflow_id", "seq"))
+        self.delete_chunks = bulk.delete_by(tables.chunks, ("workflow_id", "visit", "branch"))
         self.save_progress = bulk.update(tables.workflows, PROGRESS_COLUMNS)
         self.save_snapshot = bulk.update(tables.workflows, SNAPSHOT_COLUMNS)
         self.save_ending = bulk.update(tables.workflows, ENDING_COLUMNS)
@@ -185,6 +203,18 @@ class Statements:
         condition, parameters = self.bulk.among(column, values)
         cursor.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}{tail}", [*parameters, *more])
         return list(cursor.fetchall())
+
+    def select_ranges(self, cursor: Cursor, part: str, ranges: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """What `part` (a SELECT) gives for each of these sets of its parameters, in no order.
+
+        A part of its own for each: every database reads that as a range of the key.
+        """
+        found: list[tuple[Any, ...]] = []
+        pending = iter(ranges)
+        while some := list(islice(pending, RANGES_AT_ONCE)):
+            cursor.execute(" UNION ALL ".join([part] * len(some)), [value for values in some for value in values])
+            found.extend(cursor.fetchall())
+        return found
 
     def change_among(
         self, cursor: Cursor, head: str, column: str, values: Sequence[int], tail: str = "", *before: Any

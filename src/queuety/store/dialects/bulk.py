@@ -45,14 +45,20 @@ class Bulk(Protocol):
     for_update_waiting: str
     """Appended to a SELECT to lock its rows, waiting for those that another transaction has locked."""
 
-    def insert(self, table: Table, columns: Sequence[str]) -> Insert:
-        """Makes an `Insert`."""
+    def insert(self, table: Table, columns: Sequence[str], *, replaces: bool = False) -> Insert:
+        """Makes an `Insert`. With `replaces`, a row takes the place of one that has its primary key.
+
+        Then no two rows of one call may have the same key.
+        """
 
     def update(self, table: Table, columns: Sequence[str], *, fence: str | None = None) -> Update:
         """Makes an `Update` by `id`. With `fence`, a row is found only if that column still holds the second value."""
 
     def delete_held(self, table: Table) -> Update:
         """Makes a deletion of the rows whose `id` and `token` are these pairs."""
+
+    def delete_by(self, table: Table, columns: Sequence[str]) -> Update:
+        """Makes a deletion of the rows in which these columns, the first of an index, hold these integers."""
 
     def or_leave(self, column: str) -> str:
         """Appended to `INSERT … VALUES (…)`: a row whose key is taken stays as it is. `column`: any of the table's."""
@@ -65,6 +71,17 @@ def _names(columns: Iterable[str]) -> str:
     return ", ".join(columns)
 
 
+def _rest(table: Table, columns: Sequence[str]) -> list[str]:
+    """The columns that are no part of the primary key."""
+    return [name for name in columns if name not in table.primary_key.columns]
+
+
+def _on_conflict(table: Table, columns: Sequence[str]) -> str:
+    """Appended to an INSERT on SQLite and PostgreSQL: a row takes the place of one that has its primary key."""
+    sets = _names(f"{name} = excluded.{name}" for name in _rest(table, columns))
+    return f" ON CONFLICT ({_names(table.primary_key.columns.keys())}) DO UPDATE SET {sets}"
+
+
 class SqliteBulk:
     """SQLite runs in our process: a prepared statement per row is the fastest, about 3 µs each."""
 
@@ -73,8 +90,9 @@ class SqliteBulk:
     for_update = ""
     for_update_waiting = ""
 
-    def insert(self, table: Table, columns: Sequence[str]) -> Insert:
+    def insert(self, table: Table, columns: Sequence[str], *, replaces: bool = False) -> Insert:
         sql = f"INSERT INTO {table.name} ({_names(columns)}) VALUES ({_names('?' for _ in columns)})"
+        sql += _on_conflict(table, columns) if replaces else ""
 
         def insert(cursor: Cursor, rows: Sequence[Row], /) -> None:
             cursor.executemany(sql, rows)
@@ -95,7 +113,10 @@ class SqliteBulk:
         return update
 
     def delete_held(self, table: Table) -> Update:
-        sql = f"DELETE FROM {table.name} WHERE id = ? AND token = ?"
+        return self.delete_by(table, ("id", "token"))
+
+    def delete_by(self, table: Table, columns: Sequence[str]) -> Update:
+        sql = f"DELETE FROM {table.name} WHERE {' AND '.join(f'{name} = ?' for name in columns)}"
 
         def delete(cursor: Cursor, rows: Sequence[Row], /) -> int:
             cursor.executemany(sql, rows)
@@ -151,9 +172,10 @@ class PostgresBulk:
             (large if is_large else small).append(row)
         return small, large
 
-    def insert(self, table: Table, columns: Sequence[str]) -> Insert:
-        sql = f"INSERT INTO {table.name} ({_names(columns)}) SELECT * FROM {self._unnest(table, columns)}"
-        single = f"INSERT INTO {table.name} ({_names(columns)}) VALUES ({_names('%s' for _ in columns)})"
+    def insert(self, table: Table, columns: Sequence[str], *, replaces: bool = False) -> Insert:
+        tail = _on_conflict(table, columns) if replaces else ""
+        sql = f"INSERT INTO {table.name} ({_names(columns)}) SELECT * FROM {self._unnest(table, columns)}{tail}"
+        single = f"INSERT INTO {table.name} ({_names(columns)}) VALUES ({_names('%s' for _ in columns)}){tail}"
         texts = _places_of_texts(table, columns)
 
         def insert(cursor: Cursor, rows: Sequence[Row], /) -> None:
@@ -190,8 +212,12 @@ class PostgresBulk:
         return update
 
     def delete_held(self, table: Table) -> Update:
-        source = "unnest(%s::bigint[], %s::bigint[]) AS v(id, token)"
-        sql = f"DELETE FROM {table.name} AS t USING {source} WHERE t.id = v.id AND t.token = v.token"
+        return self.delete_by(table, ("id", "token"))
+
+    def delete_by(self, table: Table, columns: Sequence[str]) -> Update:
+        source = f"unnest({_names('%s::bigint[]' for _ in columns)}) AS v({_names(columns)})"
+        where = " AND ".join(f"t.{name} = v.{name}" for name in columns)
+        sql = f"DELETE FROM {table.name} AS t USING {source} WHERE {where}"
 
         def delete(cursor: Cursor, rows: Sequence[Row], /) -> int:
             cursor.execute(sql, [list(column) for column in zip(*rows, strict=True)])
@@ -255,14 +281,17 @@ class MysqlBulk:
         if part:
             yield part
 
-    def insert(self, table: Table, columns: Sequence[str]) -> Insert:
+    def insert(self, table: Table, columns: Sequence[str], *, replaces: bool = False) -> Insert:
         head = f"INSERT INTO {table.name} ({_names(columns)}) VALUES "
         one = "(" + _names("%s" for _ in columns) + ")"
+        # VALUES(): MariaDB knows no name for the new row, which MySQL would rather have since 8.0.20.
+        sets = _names(f"{name} = VALUES({name})" for name in _rest(table, columns))
+        tail = f" ON DUPLICATE KEY UPDATE {sets}" if replaces else ""
 
         def insert(cursor: Cursor, rows: Sequence[Row], /) -> None:
             for part in self._parts(rows):
                 values = [value for row in part for value in row]
-                self._execute(cursor, head + ", ".join([one] * len(part)), values)
+                self._execute(cursor, head + ", ".join([one] * len(part)) + tail, values)
 
         return insert
 
@@ -302,6 +331,23 @@ class MysqlBulk:
                 ids = _names(str(int(row[0])) for row in part)
                 pairs = _names(f"({int(row[0])}, {int(row[1])})" for row in part)
                 cursor.execute(f"{head}{ids}) AND (id, token) IN ({pairs})")
+                found += int(cursor.rowcount)
+            return found
+
+        return delete
+
+    def delete_by(self, table: Table, columns: Sequence[str]) -> Update:
+        head = f"DELETE FROM {table.name} WHERE "
+
+        def delete(cursor: Cursor, rows: Sequence[Row], /) -> int:
+            found = 0
+            for part in self._parts(rows):
+                # A range of the key for each row; of a list of tuples MariaDB makes none.
+                ranges = (
+                    " AND ".join(f"{name} = {int(value)}" for name, value in zip(columns, row, strict=True))
+                    for row in part
+                )
+                cursor.execute(head + " OR ".join(f"({one})" for one in ranges))
                 found += int(cursor.rowcount)
             return found
 
