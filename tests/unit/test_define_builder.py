@@ -10,7 +10,8 @@ import pytest
 from queuety.define.builder import WorkflowBuilder, workflow
 from queuety.define.marks import Step, bind, job, step
 from queuety.define.registry import Registry
-from queuety.define.wire import MAX_STEPS, definition_from_json
+from queuety.define.checks import MAX_STEPS
+from queuety.define.wire import definition_from_json
 from queuety.errors import DefinitionError
 from queuety.model import HandlerRef, Options, Priority, StepSpec
 
@@ -94,7 +95,7 @@ def test_default_names_are_indices_and_delays_are_counted() -> None:
 def test_defaults_that_collide_are_numbered() -> None:
     builder = workflow("w")
     for _ in range(3):
-        builder._add("delay", None, "wait_for_approval", settings={"seconds": 0})
+        builder.wait_for_approval()
     assert names(builder) == ["wait_for_approval", "wait_for_approval_2", "wait_for_approval_3"]
 
 
@@ -203,7 +204,7 @@ def test_an_alias_waits_for_the_application_where_there_is_none() -> None:
 def test_there_is_a_limit_to_the_number_of_steps() -> None:
     builder = workflow("w")
     for _ in range(MAX_STEPS):
-        builder._steps.append(StepSpec("delay", "x", settings={"seconds": 0}))
+        builder.then(fetch)
     with pytest.raises(DefinitionError, match="more than 10000 steps"):
         builder.then(fetch)
 

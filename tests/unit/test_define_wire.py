@@ -218,7 +218,7 @@ def test_with_a_registry_handlers_are_looked_up_and_state_their_options() -> Non
         ({"name": "w", "steps": ["m:f"]}, "step 0 must be a JSON object, not 'm:f'"),
         ({"name": "w", "steps": [{"type": "delay"}] * 10_001}, "at most 10000"),
         ({"name": "w", "steps": [{}]}, "step 0: name is missing"),
-        ({"name": "w", "steps": [{"name": "a"}]}, "step 0 .'a'.: type must be one of delay, single, not None"),
+        ({"name": "w", "steps": [{"name": "a"}]}, "step 0 .'a'.: type must be one of delay, for_each, parallel, repeat, run_workflow, single, .*, not None"),
         ({"name": "w", "steps": [{"name": "a", "type": "teleport"}]}, "not 'teleport'"),
         ({"name": "w", "steps": [{"name": "a", "type": ["single"]}]}, "step 0 .'a'.: type must be one of"),
         ({"name": "w", "steps": [{"name": "", "type": "single"}]}, "step 0: name must not be empty"),

@@ -1,0 +1,53 @@
+"""What the aliases of a definition mean, for one that was described before its application was known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from queuety.define.forms import FORMS
+from queuety.define.marks import Bound, HandlerKind
+from queuety.define.options import merged
+from queuety.define.registry import Registry
+from queuety.define.wire import hashed
+from queuety.model import Branch, Definition, HandlerRef, Options, StepSpec, Use
+
+
+def looked_up(definition: Definition, registry: Registry) -> Definition:
+    """The definition, and those of the runs that it starts, with their hashes.
+
+    Every handler that goes by an alias is looked up, and its own options fill what the step leaves open. A child that
+    has its hash is taken as it is. Raises `DefinitionError` naming the step for an alias that the registry has not.
+    """
+    called = f"workflow {definition.name!r}"
+    steps = tuple(_step(spec, registry, f"step {index} of {called}") for index, spec in enumerate(definition.steps))
+    on_cancel = definition.on_cancel
+    if on_cancel is not None:
+        on_cancel, _ = _handler(on_cancel, Options(), Use.STEP, registry, f"{called}: on_cancel")
+    return hashed(replace(definition, steps=steps, on_cancel=on_cancel))
+
+
+def is_alias(name: str) -> bool:
+    """True for a name that only the registry of an application can lead from; others say where the code is."""
+    return ":" not in name
+
+
+def _step(spec: StepSpec, registry: Registry, where: str) -> StepSpec:
+    handler, options, reducer, child = spec.handler, spec.options, spec.reducer, spec.child
+    if handler is not None:
+        handler, options = _handler(handler, options, FORMS[spec.kind].use, registry, where)
+    branches = tuple(
+        Branch(*_handler(branch.handler, branch.options, Use.STEP, registry, f"{where}: branch {number}"))
+        for number, branch in enumerate(spec.branches)
+    )
+    if reducer is not None:
+        reducer, _ = _handler(reducer, Options(), Use.REDUCER, registry, f"{where}: reducer")
+    if child is not None and not child.hash:
+        child = looked_up(child, registry)
+    return replace(spec, handler=handler, options=options, branches=branches, reducer=reducer, child=child)
+
+
+def _handler(ref: HandlerRef, options: Options, use: Use, registry: Registry, where: str) -> tuple[HandlerRef, Options]:
+    if not is_alias(ref.name):
+        return ref, options
+    ref, own = registry.ref(Bound(ref.name, ref.config or {}), HandlerKind.STEP, where=where, use=use)
+    return ref, merged(options, own)
