@@ -12,12 +12,13 @@ from typing import Final
 from queuety.commands.definitions import Definitions
 from queuety.errors import StoreError
 from queuety.model import ErrorInfo, ErrorKind, Failed, Span
-from queuety.store import claims, leases, workers
+from queuety.store import claims, leases, watchers, workers
 from queuety.store.clock import SERVER_EVERY_NS
 from queuety.store.door import Door, Line, Tx
 from queuety.store.leases import Fallen
 from queuety.store.load import Runs
 from queuety.store.rows import Lease
+from queuety.store.watchers import Swept
 from queuety.worker.announce import Announcer
 from queuety.worker.outcome import Outcome
 from queuety.worker.turn import Order, Turn, turn
@@ -27,6 +28,9 @@ _log = logging.getLogger("queuety.worker")
 
 REAPED_AT_ONCE: Final = 200
 REAP_EVERY_S: Final = 1.0
+SWEEP_EVERY_S: Final = 60.0
+SWEPT_AT_ONCE: Final = 1000
+"""Watchers that one look for lost wake-ups reads."""
 CLOCK_DOUBT_US: Final = 1_000_000
 """If the database's clock is further than this from what it was thought to be, nobody is reaped by either."""
 
@@ -90,6 +94,41 @@ def recover(door: Door, definitions: Definitions, *, runs: Runs | None = None, o
         total += count
         if count < REAPED_AT_ONCE:
             return total
+
+
+class Sweep:
+    """Looks for runs that have ended and whose watchers were not told, some watchers a minute. It finds none, unless
+    rows were changed by hand."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._swept = time.monotonic()
+        self._after: tuple[int, int] | None = None
+
+    def sweep(self, line: Line) -> int:
+        """Goes on where it last stopped, at most once a minute; says how many were told."""
+        moment = time.monotonic()
+        if moment - self._swept < SWEEP_EVERY_S:
+            return 0
+        self._swept = moment
+        swept = tell_again(self._door, self._after, on=line)
+        self._after = swept.after
+        return swept.told
+
+
+def tell_again(door: Door, after: tuple[int, int] | None = None, *, on: Line | None = None) -> Swept:
+    """Tells those among the next `SWEPT_AT_ONCE` watchers whose run has ended or is gone; says where to go on."""
+
+    def unit(tx: Tx) -> Swept:
+        swept = watchers.stale_watchers(tx, after, SWEPT_AT_ONCE, now_us=tx.now_us())
+        if swept.told:
+            tx.dialect.notify(tx.cursor, tx.tables.prefix)
+        return swept
+
+    swept = door.write(unit, on=on)
+    if swept.told:
+        _log.warning("%d runs waited for others that have ended, and had not been told; now they are", swept.told)
+    return swept
 
 
 def give_back_of_dead(door: Door, definitions: Definitions, owner: int) -> int:
