@@ -1,4 +1,7 @@
-"""Letters going out: timers of runs, and what runs tell each other. How they are opened stands in `load`."""
+"""Letters going out: timers of runs, what runs tell each other, and who is to be told when a run has ended.
+
+How they are opened stands in `load`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from queuety.codec import encode
-from queuety.model import LetterKind, Send, SetTimer, TellWatchers
+from queuety.model import LetterKind, Send, SetTimer, TellWatchers, Watch
+from queuety.store.statements import WATCHER_COLUMNS
 from queuety.store.tx import Tx
 
 
@@ -18,8 +22,10 @@ def drop_timers(tx: Tx, workflow_ids: Sequence[int]) -> None:
     )
 
 
-def send(tx: Tx, timers: Sequence[SetTimer], letters: Sequence[Send], told: Sequence[TellWatchers]) -> None:
-    """Writes timers and letters, and tells those who watch these runs that they have ended, each for its visit.
+def send(
+    tx: Tx, timers: Sequence[SetTimer], letters: Sequence[Send], watching: Sequence[Watch | TellWatchers] = ()
+) -> None:
+    """Writes timers and letters, notes who watches which run, and tells those who watch a run that has ended.
 
     The watched runs are locked: nobody else can come to watch them meanwhile.
     """
@@ -29,8 +35,8 @@ def send(tx: Tx, timers: Sequence[SetTimer], letters: Sequence[Send], told: Sequ
     for letter in letters:
         body = None if letter.body is None else encode(letter.body)
         rows.append((letter.to, letter.due_us, letter.kind.value, letter.visit, body))
-    if told:
-        rows += _to_watchers(tx, told)
+    if watching:
+        rows += _heeded(tx, watching)
     if rows:
         ids = tx.reserve(len(rows))
         tx.statements.add_inbox(tx.cursor, [(letter_id, *row) for letter_id, row in zip(ids, rows, strict=True)])
@@ -41,17 +47,44 @@ def settled(ended_id: int, waiter_id: int, visit: int, *, due_us: int) -> Send:
     return Send(waiter_id, LetterKind.SETTLED, due_us, {"id": ended_id}, visit)
 
 
-def _to_watchers(tx: Tx, told: Sequence[TellWatchers]) -> list[tuple[Any, ...]]:
+def _heeded(tx: Tx, watching: Sequence[Watch | TellWatchers]) -> list[tuple[Any, ...]]:
+    """The letters to the watchers of what has ended; those of other runs are noted.
+
+    A run that is watched and ends, or ends, goes on and is watched again, is taken step by step.
+    """
+    watched = [one for one in watching if isinstance(one, Watch)]
+    ended = [one for one in watching if isinstance(one, TellWatchers)]
+    both = {one.workflow_id for one in watched} & {one.workflow_id for one in ended}
+    _note(tx, [one for one in watched if one.workflow_id not in both])
+    rows = _told(tx, [one for one in ended if one.workflow_id not in both])
+    for one in watching:
+        if one.workflow_id in both and isinstance(one, Watch):
+            _note(tx, [one])
+        elif one.workflow_id in both and isinstance(one, TellWatchers):
+            rows += _told(tx, [one])
+    return rows
+
+
+def _note(tx: Tx, watched: Sequence[Watch]) -> None:
+    """Keeps who watches; of several visits of one waiter the last one stands."""
+    visits = {(one.workflow_id, one.waiter_id): one.visit for one in watched}
+    if visits:
+        tx.statements.keep_watchers(tx.cursor, [(*key, visit) for key, visit in sorted(visits.items())])
+
+
+def _told(tx: Tx, told: Sequence[TellWatchers]) -> list[tuple[Any, ...]]:
     """The letters to all who watch these runs, who are then forgotten."""
+    if not told:
+        return []
     statements = tx.statements
     ended = {run.workflow_id: run.now_us for run in told}
-    columns = ("workflow_id", "waiter_id", "visit")
+    runs = sorted(ended)
     watching = statements.select_among(
-        tx.cursor, columns, statements.watchers, "workflow_id", sorted(ended), " ORDER BY workflow_id, waiter_id"
+        tx.cursor, WATCHER_COLUMNS, statements.watchers, "workflow_id", runs, " ORDER BY workflow_id, waiter_id"
     )
     if watching:
-        statements.change_among(tx.cursor, f"DELETE FROM {statements.watchers}", "workflow_id", sorted(ended))
-    bodies = {workflow_id: encode({"id": workflow_id}) for workflow_id in ended}
+        statements.change_among(tx.cursor, f"DELETE FROM {statements.watchers}", "workflow_id", runs)
+    bodies = {workflow_id: encode({"id": workflow_id}) for workflow_id in runs}
     return [
         (waiter_id, ended[workflow_id], LetterKind.SETTLED.value, visit, bodies[workflow_id])
         for workflow_id, waiter_id, visit in watching

@@ -66,7 +66,7 @@ class Plan:
     dropped_timers: list[DropTimers] = field(default_factory=list)
     timers: list[SetTimer] = field(default_factory=list)
     letters: list[Send] = field(default_factory=list)
-    told: list[TellWatchers] = field(default_factory=list)
+    watching: list[Watch | TellWatchers] = field(default_factory=list)
     history: list[AppendHistory] = field(default_factory=list)
     saved: list[SaveWorkflow] = field(default_factory=list)
     started: list[AddWorkflow] = field(default_factory=list)
@@ -90,9 +90,10 @@ class Plan:
             DropTimers: plan.dropped_timers,
             SetTimer: plan.timers,
             Send: plan.letters,
-            TellWatchers: plan.told,
+            Watch: plan.watching,
+            TellWatchers: plan.watching,
             AddWorkflow: plan.started,
-            **dict.fromkeys((KeepSignal, UseSignals, KeepGroup, Watch, ClearChunks), plan.beside),
+            **dict.fromkeys((KeepSignal, UseSignals, KeepGroup, ClearChunks), plan.beside),
         }
         for effect in effects:
             if isinstance(effect, AddJob):
@@ -100,8 +101,15 @@ class Plan:
             elif isinstance(effect, StartRun):
                 raise StoreError(f"workflow {effect.workflow_id} is to be started, and nobody has decided how")
             else:
+                if isinstance(effect, DropTimers):  # also those that this very transaction would set
+                    plan.timers[:] = (timer for timer in plan.timers if timer.workflow_id != effect.workflow_id)
                 places[type(effect)].append(effect)
         return plan
+
+    @property
+    def told(self) -> list[TellWatchers]:
+        """The runs whose watchers are told of their end."""
+        return [one for one in self.watching if isinstance(one, TellWatchers)]
 
     def has_due_letters(self, now_us: int) -> bool:
         """Whether it writes a timer or a letter that is due by now."""
@@ -130,8 +138,8 @@ def write(tx: Tx, plan: Plan, held: Mapping[int, Held]) -> dict[int, Held]:
     stored = _save(tx, plan.saved, held, grown)
     if plan.started:
         add_workflows(tx, [(run.workflow, encode(run.payload)) for run in plan.started])
-    if plan.timers or plan.letters or plan.told:
-        letters.send(tx, plan.timers, plan.letters, plan.told)
+    if plan.timers or plan.letters or plan.watching:
+        letters.send(tx, plan.timers, plan.letters, plan.watching)
     return stored
 
 

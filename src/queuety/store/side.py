@@ -1,17 +1,17 @@
-"""What is kept beside a run until it is used: signals, groups, who watches it, chunks. Written under the run's lock."""
+"""What is kept beside a run until it is used: signals, groups, chunks. Written under the run's lock."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from queuety.codec import encode
-from queuety.model import ClearChunks, KeepGroup, KeepSignal, UseSignals, Watch
+from queuety.model import ClearChunks, KeepGroup, KeepSignal, UseSignals
 from queuety.store.tx import Tx
 
 NO_BRANCH = -1
 """The `branch` of chunks that a step without branches yields; a key holds no NULL."""
 
-Beside = KeepSignal | UseSignals | KeepGroup | Watch | ClearChunks
+Beside = KeepSignal | UseSignals | KeepGroup | ClearChunks
 
 
 def write(tx: Tx, effects: Sequence[Beside]) -> None:
@@ -22,7 +22,6 @@ def write(tx: Tx, effects: Sequence[Beside]) -> None:
     cleared = {(one.workflow_id, one.visit, branch_of(one.branch)) for one in effects if isinstance(one, ClearChunks)}
     # The last one of several stands.
     groups = {(one.workflow_id, one.name): one.ids for one in effects if isinstance(one, KeepGroup)}
-    watchers = {(one.workflow_id, one.waiter_id): one.visit for one in effects if isinstance(one, Watch)}
     if stored := used - signals.keys():
         statements.delete_signals(cursor, sorted(stored))
     if cleared:
@@ -33,8 +32,6 @@ def write(tx: Tx, effects: Sequence[Beside]) -> None:
         )
     if groups:
         statements.keep_groups(cursor, [(run_id, name, encode(list(ids))) for (run_id, name), ids in groups.items()])
-    if watchers:
-        statements.keep_watchers(cursor, [(*key, visit) for key, visit in sorted(watchers.items())])
 
 
 def branch_of(branch: int | None) -> int:

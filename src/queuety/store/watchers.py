@@ -55,7 +55,7 @@ def stale_watchers(tx: Tx, after: tuple[int, int] | None, limit: int, *, now_us:
     if told:
         statements.delete_watchers(tx.cursor, told)
         again = [letters.settled(ended_id, waiter_id, visit, due_us=now_us) for ended_id, waiter_id, visit in told]
-        letters.send(tx, (), again, ())
+        letters.send(tx, (), again)
     return Swept(len(told), last)
 
 

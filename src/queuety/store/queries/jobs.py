@@ -13,7 +13,7 @@ from queuety.store.schema import Tables
 
 def found(connection: Connection, tables: Tables, job_id: int) -> Record | None:
     """The row of this job, or None; a step that has completed has none."""
-    return connection.execute(_rows(tables).where(tables.jobs.c.id == job_id)).mappings().one_or_none()
+    return connection.execute(rows(tables).where(tables.jobs.c.id == job_id)).mappings().one_or_none()
 
 
 def newest(
@@ -33,7 +33,7 @@ def newest(
     what does not meet the conditions.
     """
     table = tables.jobs
-    query = _rows(tables).order_by(table.c.id.desc()).limit(limit)
+    query = rows(tables).order_by(table.c.id.desc()).limit(limit)
     if queue is not None:
         query = query.where(table.c.queue == queue)
     if phases is not None:
@@ -82,7 +82,8 @@ def paused(connection: Connection, tables: Tables) -> dict[str, int]:
     return {row.name: row.paused_us for row in connection.execute(query)}
 
 
-def _rows(tables: Tables) -> Select[tuple[object, ...]]:
+def rows(tables: Tables) -> Select[tuple[object, ...]]:
+    """All that readers are told of a job."""
     columns = tables.jobs.c
     return select(
         columns.id,
@@ -91,14 +92,19 @@ def _rows(tables: Tables) -> Select[tuple[object, ...]]:
         columns.queue,
         columns.priority_rank,
         columns.due_us,
+        columns.wake_us,
+        columns.owner,
         columns.handler,
         columns.attempts,
         columns.max_attempts,
         columns.workflow_id,
         columns.step_index,
+        columns.visit,
+        columns.branch,
         columns.payload,
         columns.progress,
         columns.error_message,
+        columns.unknown_since_us,
         columns.created_us,
         columns.started_us,
         columns.completed_us,
