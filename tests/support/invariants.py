@@ -44,12 +44,13 @@ def problems(door: Door) -> Iterable[str]:
         workflows, jobs, history, inbox, ids = map(
             rows, (tables.workflows, tables.jobs, tables.history, tables.inbox, tables.ids)
         )
+        signals, groups, watchers, chunks = map(rows, (tables.signals, tables.groups, tables.watchers, tables.chunks))
     history.sort(key=lambda row: (row["run_id"], row["seq"]))
     by_run: dict[int, list[Row]] = defaultdict(list)
     for row in history:
         by_run[row["run_id"]].append(row)
     jobs_of: dict[int, list[Row]] = defaultdict(list)
-    timers_of: dict[int, list[Row]] = defaultdict(list)
+    letters_to: dict[int, list[Row]] = defaultdict(list)
     for job in jobs:
         yield from _wrong_with_job(job)
         if job["workflow_id"] is None:
@@ -57,14 +58,23 @@ def problems(door: Door) -> Iterable[str]:
         else:
             jobs_of[job["workflow_id"]].append(job)
     for letter in inbox:
-        timers_of[letter["workflow_id"]].append(letter)
-    known = {workflow["id"] for workflow in workflows}
-    for workflow_id in (jobs_of.keys() | timers_of.keys()) - known:
+        letters_to[letter["workflow_id"]].append(letter)
+    known = {workflow["id"]: workflow for workflow in workflows}
+    # A run may ask to be told of one that never was; it is answered.
+    expected = {letter["workflow_id"] for letter in inbox if letter["kind"] != "subscribe"}
+    expected |= {row["workflow_id"] for row in (*signals, *groups, *watchers, *chunks)}
+    for workflow_id in sorted((jobs_of.keys() | expected) - known.keys()):
         yield f"workflow {workflow_id} is not there, but something waits for it"
     for workflow in workflows:
-        own = by_run[workflow["id"]], jobs_of[workflow["id"]], timers_of[workflow["id"]]
-        for problem in _wrong_with_workflow(workflow, *own):
+        letters = letters_to[workflow["id"]]
+        timers = [letter for letter in letters if letter["kind"] == "timer"]
+        own = by_run[workflow["id"]], jobs_of[workflow["id"]], timers
+        for problem in (
+            *_wrong_with_workflow(workflow, *own),
+            *_wrong_with_wait(workflow, known, letters_to, watchers),
+        ):
             yield f"workflow {workflow['id']} ({workflow['status']}): {problem}"
+    yield from _wrong_with_what_is_kept(known, by_run, signals, watchers, chunks)
     yield from _wrong_with_ids(workflows, jobs, inbox, ids)
 
 
@@ -72,12 +82,21 @@ def _wrong_with_workflow(workflow: Row, history: list[Row], jobs: list[Row], tim
     status, visit, step = workflow["status"], workflow["visit"], workflow["current_step"]
     open_jobs = [job for job in jobs if job["phase"] in OPEN and job["role"] != "cleanup"]
     outstanding = len(open_jobs) + len(timers)
+    said = f"{len(open_jobs)} open jobs and {len(timers)} timers"
+    runtime = _runtime(workflow)
     if status in TERMINAL and outstanding:
-        yield f"it has ended and still has {len(open_jobs)} open jobs and {len(timers)} timers (I2)"
-    if status == "running" and outstanding != 1:
-        yield f"{len(open_jobs)} open jobs and {len(timers)} timers are outstanding instead of one thing (I3)"
-    if status == "paused" and outstanding > 1:
+        yield f"it has ended and still has {said} (I2)"
+    if status == "running" and "total" in runtime:
+        if outstanding == 0:
+            yield "nothing is outstanding of a step with several jobs (I3)"
+    elif status == "running" and outstanding != (0 if "child" in runtime else 1):
+        yield f"{said} are outstanding instead of one thing (I3)"
+    if status == "paused" and outstanding > 1 and "total" not in runtime:
         yield f"{outstanding} things are outstanding in a paused run (I3)"
+    if status == "waiting_for_signal" and (len(open_jobs), len(timers)) != (0, 1 if "due_us" in runtime else 0):
+        yield f"it waits for a signal with {said} (I3)"
+    if status == "waiting_for_workflows" and outstanding:
+        yield f"it waits for workflows with {said} (I3)"
     for job in open_jobs:
         if (job["visit"], job["step_index"]) != (visit, step):
             yield f"job {job['id']} is of visit {job['visit']}, the run is at {visit} (I1)"
@@ -91,8 +110,66 @@ def _wrong_with_workflow(workflow: Row, history: list[Row], jobs: list[Row], tim
     yield from _wrong_with_end(workflow, jobs)
 
 
+def _runtime(workflow: Row) -> State:
+    """What the current step keeps for its visit."""
+    found: State = decode(workflow["runtime"]) if workflow["runtime"] else {}
+    return found
+
+
+def _wrong_with_wait(
+    workflow: Row, known: Mapping[int, Row], letters_to: Mapping[int, list[Row]], watchers: list[Row]
+) -> Iterable[str]:
+    """Whether somebody will tell a run that waits for others: a lost wake-up is found here."""
+    own_id, visit, runtime = workflow["id"], workflow["visit"], _runtime(workflow)
+    if any(letter["kind"] != "timer" for letter in letters_to.get(own_id, ())):
+        return
+    if workflow["status"] == "running" and "child" in runtime:
+        child = known.get(runtime["child"])
+        is_told = bool(letters_to.get(runtime["child"]))
+        if not is_told and (child is None or child["status"] in TERMINAL):
+            yield f"it is parked on workflow {runtime['child']}, which has ended"
+    if workflow["status"] == "waiting_for_workflows":
+        asked = {row["workflow_id"] for row in watchers if (row["waiter_id"], row["visit"]) == (own_id, visit)}
+        for other in runtime["ids"]:
+            for letter in letters_to.get(other, ()):
+                if letter["kind"] == "subscribe" and decode(letter["body"])["waiter"] == own_id:
+                    asked.add(other)
+        if asked.isdisjoint(runtime["ids"]):
+            yield f"nobody will tell it of the end of the runs {runtime['ids']}"
+
+
+def _wrong_with_what_is_kept(
+    known: Mapping[int, Row],
+    by_run: Mapping[int, list[Row]],
+    signals: list[Row],
+    watchers: list[Row],
+    chunks: list[Row],
+) -> Iterable[str]:
+    for signal in signals:
+        told = {row["seq"] for row in by_run[signal["workflow_id"]] if row["entry"] == "signalled"}
+        if signal["seq"] not in told:
+            yield f"workflow {signal['workflow_id']} keeps signal {signal['seq']}, of which its history does not tell"
+    for row in watchers:
+        watched = known.get(row["workflow_id"])
+        if watched is None:
+            continue
+        if watched["status"] in TERMINAL:
+            yield f"workflow {watched['id']} has ended, and {row['waiter_id']} was not told"
+        if not watched["watched"]:
+            yield f"workflow {watched['id']} does not know that {row['waiter_id']} watches it"
+    numbers: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for chunk in chunks:
+        numbers[chunk["workflow_id"], chunk["visit"], chunk["branch"]].append(chunk["number"])
+    for (run_id, visit, branch), found in numbers.items():
+        if sorted(found) != list(range(len(found))):
+            yield f"workflow {run_id}, visit {visit}, branch {branch}: the chunks are {sorted(found)}"
+        run = known.get(run_id)
+        if run is not None and (run["status"] == "completed" or run["visit"] != visit):
+            yield f"workflow {run_id} ({run['status']}) is at visit {run['visit']} and has chunks of visit {visit}"
+
+
 def _wrong_with_boundaries(workflow: Row, history: list[Row]) -> Iterable[str]:
-    merged = Counter((row["visit"], row["branch"]) for row in history if row["entry"] == "completed")
+    merged = Counter((row["visit"], row["branch"]) for row in history if row["entry"] in ("completed", "branch"))
     for (visit, branch), count in merged.items():
         if count > 1:
             yield f"{count} results were merged in visit {visit}, branch {branch} (I1)"
@@ -146,7 +223,9 @@ def _wrong_with_end(workflow: Row, jobs: list[Row]) -> Iterable[str]:
     if status == "completed" and workflow["completed_us"] is None:
         yield "completed_us is not set"
     pending = [job for job in jobs if job["role"] == "cleanup" and job["phase"] in OPEN]
-    if (workflow["cleanup"] == "pending") != (len(pending) == 1):
+    # One that is cancelled while it runs another begins once that one is clean.
+    cleaning = 1 if workflow["cleanup"] == "pending" and not _runtime(workflow).get("awaits") else 0
+    if len(pending) != cleaning:
         yield f"cleanup is {workflow['cleanup']}, and {len(pending)} jobs of it are open"
 
 
