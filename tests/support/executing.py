@@ -13,7 +13,7 @@ from queuety.define.call import Plan, prepare
 from queuety.define.handlers import Handler
 from queuety.define.marks import HandlerKind
 from queuety.errors import HandlerNotFound
-from queuety.model import HandlerRef, Job, Json, Options, Priority, Role
+from queuety.model import HandlerRef, Job, Json, Options, Priority, Role, Use
 from queuety.worker.execute import Executor
 from queuety.worker.outcome import Outcome, Work
 
@@ -65,14 +65,14 @@ class Rig:
         self.release.set()
         self.executor.stop()
 
-    def plan(self, name: str, config: Mapping[str, Json] | None = None) -> Plan:
+    def plan(self, name: str, config: Mapping[str, Json] | None = None, use: Use = Use.STEP) -> Plan:
         """How to call the handler of this name, like the registry."""
         if name not in self.handlers:
             raise HandlerNotFound(f"{name} is not registered")
         found = self.handlers[name]
         if isinstance(found, BaseException):
             raise found
-        return prepare(found, config)
+        return prepare(found, config, use)
 
     def work(
         self,

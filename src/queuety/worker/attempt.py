@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from queuety.define.call import Plan
+from queuety.errors import LeaseLost
 from queuety.model import Json, Span
 from queuety.worker.outcome import Outcome, Work
 
 _NOT_STARTED: Final = -1.0
 
 
+class Pulse(Protocol):
+    """What renews the leases of attempts."""
+
+    def beat(self, attempt: Attempt, progress: Mapping[str, Json] | None, /) -> None:
+        """Renew the lease and keep the progress. Raises `LeaseLost`, and `PayloadError` if it is not JSON."""
+
+    async def beat_async(self, attempt: Attempt, progress: Mapping[str, Json] | None, /) -> None:
+        """The same, without blocking the event loop."""
+
+
 class Attempt:
     """What the executor knows of a try. Its flags change under the executor's lock only."""
 
     __slots__ = (
-        "_beat",
+        "_pulse",
         "has_ended",
         "has_slot",
         "is_cancelled",
@@ -37,12 +48,12 @@ class Attempt:
         work: Work,
         *,
         report: Callable[[Outcome], object],
-        beat: Callable[[Attempt, Mapping[str, Json] | None], None],
+        pulse: Pulse,
     ) -> None:
         self.work = work
         self.report = report
         self.on_drop: Callable[[], object] | None = None
-        self._beat = beat
+        self._pulse = pulse
         self.plan: Plan | None = None
         self.started_us = 0
         self.started_s = _NOT_STARTED
@@ -74,4 +85,14 @@ class Attempt:
 
     def beat(self, progress: Mapping[str, Json] | None) -> None:
         """Renew the lease and keep the progress. Raises `LeaseLost`, and `PayloadError` if it is not JSON."""
-        self._beat(self, progress)
+        self._pulse.beat(self, progress)
+
+    async def beat_async(self, progress: Mapping[str, Json] | None) -> None:
+        """The same, without blocking the event loop."""
+        await self._pulse.beat_async(self, progress)
+
+    def check_held(self) -> None:
+        """Raises `LeaseLost` if nothing of it will be kept any more."""
+        if self.is_settled or self.is_cancelled:
+            job = self.work.job
+            raise LeaseLost(f"attempt {job.attempt} of job {job.id} has ended or was given up; nothing of it is kept")

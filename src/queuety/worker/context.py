@@ -29,6 +29,9 @@ class Attempting(Protocol):
     def beat(self, progress: Mapping[str, Json] | None) -> None:
         """Renew the lease and keep the progress. Raises `LeaseLost`, and `PayloadError` if it is not JSON."""
 
+    async def beat_async(self, progress: Mapping[str, Json] | None) -> None:
+        """The same, without blocking the event loop."""
+
 
 class Context:
     """The running attempt, as its handler sees it."""
@@ -69,6 +72,11 @@ class Context:
         return self._attempt.work.iteration
 
     @property
+    def item_index(self) -> int | None:
+        """Which item of a for-each step, or which of the parallel handlers, this is, from 0; None elsewhere."""
+        return self._attempt.work.job.branch
+
+    @property
     def idempotency_key(self) -> str:
         """The same text for every attempt of this visit to this step, and for nothing else in this database."""
         job = self._attempt.work.job
@@ -86,10 +94,15 @@ class Context:
     def heartbeat(self, progress: Mapping[str, Json] | None = None) -> None:
         """Renew the lease now and keep `progress` (a mapping of JSON) with the job, where `job_status` shows it.
 
-        Raises `LeaseLost` if the attempt no longer owns its job: stop then, nothing of it will be kept. Raises
-        `PayloadError` if the progress is not JSON.
+        It waits for the database: in an `async def` handler, where that would hold up all others, use
+        `heartbeat_async`. Raises `LeaseLost` if the attempt no longer owns its job: stop then, nothing of it will be
+        kept. Raises `PayloadError` if the progress is not JSON.
         """
         self._attempt.beat(progress)
+
+    async def heartbeat_async(self, progress: Mapping[str, Json] | None = None) -> None:
+        """`heartbeat` for `async def` handlers: `await current().heartbeat_async(…)` lets others run meanwhile."""
+        await self._attempt.beat_async(progress)
 
     def __repr__(self) -> str:
         job = self._attempt.work.job

@@ -18,22 +18,27 @@ from contextvars import Context as Variables
 from queue import SimpleQueue
 from typing import Final
 
-from queuety import codec
 from queuety.define.call import Plan
 from queuety.errors import HandlerNotFound, InvalidStateError, LeaseLost
-from queuety.model import HandlerRef, Job, Json, Role
+from queuety.model import HandlerRef, Job, Json
 from queuety.worker import context, faults, outcome
+from queuety.worker.aside import Aside
 from queuety.worker.attempt import Attempt
+from queuety.worker.beats import Beats
 from queuety.worker.coroutines import Coroutines
+from queuety.worker.inputs import Inputs
 from queuety.worker.limits import Watchdog
 from queuety.worker.outcome import Outcome, Returned, Unhandled, Work
 from queuety.worker.plans import Planning, Plans
+from queuety.worker.streaming import Chunks, Streams
 from queuety.worker.threads import Crew
 
 _log = logging.getLogger("queuety.worker")
 
 STOP_PATIENCE_S: Final = 1.0
 """How long a handler that was asked to stop may take before its process is called stuck."""
+_WRITERS: Final = 8
+"""Threads at most that write what coroutines have to say."""
 _CLEANUP_PATIENCE: Final = 10
 """A coroutine that was asked and still cleans up holds nobody else up: it may take this many times longer."""
 
@@ -42,9 +47,10 @@ class Executor:
     """Runs handlers: `def` in threads, `async def` on an event loop, at most `concurrency` of either at a time.
 
     `report` gets every outcome, from any thread, and must be quick; `heartbeat` renews an attempt's lease and keeps its
-    progress, or raises `LeaseLost`. `now_us` is the database's time, `owner` the process's number in spans. `on_stuck`
-    gets the job of a handler that is over its time limit and does not stop: only the end of the process frees what it
-    holds. The caller submits no more than `free`; what is above it waits.
+    progress, or raises `LeaseLost`; `chunks` keeps what streaming steps yield, which fail without. `now_us` is the
+    database's time, `owner` the process's number in spans. `on_stuck` gets the job of a handler that is over its time
+    limit and does not stop: only the end of the process frees what it holds. The caller submits no more than `free`;
+    what is above it waits.
     """
 
     def __init__(
@@ -57,13 +63,13 @@ class Executor:
         now_us: Callable[[], int],
         owner: int,
         max_value_bytes: int,
+        chunks: Chunks | None = None,
         on_stuck: Callable[[Job], None] | None = None,
         stop_patience_s: float = STOP_PATIENCE_S,
     ) -> None:
         self._plans = Plans(registry)
         self._concurrency = concurrency
         self._report = report
-        self._heartbeat = heartbeat
         self._now_us = now_us
         self._owner = owner
         self._max_value_bytes = max_value_bytes
@@ -75,6 +81,10 @@ class Executor:
         self._slots_taken = 0
         self._is_stopping = False
         self._watchdog = Watchdog(self._limit_reached)
+        self._inputs = Inputs()
+        self._aside = Aside(limit=min(concurrency, _WRITERS), name="queuety-aside")
+        self._pulse = Beats(heartbeat, self._aside, give_up=self._give_up, max_bytes=max_value_bytes)
+        self._streams = Streams(chunks, self._aside, self._inputs, give_up=self._give_up, max_bytes=max_value_bytes)
         self._crew = Crew(self._run_in_thread, limit=concurrency, name="queuety-handler")
         self._coroutines = Coroutines(
             self._run_on_loop,
@@ -97,7 +107,7 @@ class Executor:
 
     def submit(self, works: Iterable[Work]) -> None:
         """Have the works run; one call for a whole batch. Raises `InvalidStateError` after `stop`."""
-        self._submit([Attempt(work, report=self._report, beat=self._beat) for work in works])
+        self._submit([Attempt(work, report=self._report, pulse=self._pulse) for work in works])
 
     def run_here(self, work: Work) -> Outcome:
         """Run one work and wait for its outcome, which is not reported.
@@ -106,7 +116,7 @@ class Executor:
         given up meanwhile.
         """
         box: SimpleQueue[Outcome | None] = SimpleQueue()
-        attempt = Attempt(work, report=box.put, beat=self._beat)
+        attempt = Attempt(work, report=box.put, pulse=self._pulse)
         attempt.on_drop = lambda: box.put(None)
         try:
             self._submit([attempt])
@@ -149,6 +159,7 @@ class Executor:
         jobs += self.abandon()
         self._crew.stop()
         self._coroutines.stop()
+        self._aside.stop()
         self._watchdog.stop()
         return jobs
 
@@ -167,7 +178,7 @@ class Executor:
         awaited: list[Attempt] = []
         for attempt in attempts:
             # A handler that is new here is looked up in a thread: that may import a module, which can take seconds.
-            attempt.plan = self._plans.known(_ref(attempt.work))
+            attempt.plan = self._plans.known(_ref(attempt.work), attempt.work.use)
             (awaited if attempt.plan is not None and attempt.plan.is_async else blocking).append(attempt)
         if blocking:
             self._hand_over(blocking, self._crew)
@@ -195,7 +206,7 @@ class Executor:
         """The handler's plan; None if this process cannot find it, and the attempt is settled so."""
         ref = _ref(attempt.work)
         try:
-            attempt.plan = self._plans.find(ref)
+            attempt.plan = self._plans.find(ref, attempt.work.use)
         except HandlerNotFound as exc:
             self._settle(attempt, Unhandled(attempt.work.job, faults.message_of(exc)))
         except BaseException as exc:  # noqa: BLE001 - importing runs the user's module, which may raise anything
@@ -221,11 +232,15 @@ class Executor:
     def _call(self, attempt: Attempt, plan: Plan) -> Outcome:
         """Run a blocking handler."""
         context.enter(context.Context(attempt))
+        value, chunks = None, None
         try:
-            value = plan.call(_input_of(attempt.work))
+            if plan.stream is None:
+                value = plan.call(*self._inputs.of(attempt.work))
+            else:
+                value, chunks = self._streams.run(attempt, plan)
         except BaseException as exc:  # noqa: BLE001 - user code: a sys.exit() in a handler must not end the worker
             return outcome.raised(attempt.work, exc, attempt.span(self._owner))
-        return self._returned(attempt, plan, value)
+        return self._returned(attempt, plan, value, chunks)
 
     async def _run_on_loop(self, attempt: Attempt) -> None:
         """Run an `async def` handler, in its task."""
@@ -233,18 +248,22 @@ class Executor:
         if plan is None or not self._begin(attempt):
             return
         context.enter(context.Context(attempt))
+        value, chunks = None, None
         try:
-            value = plan.call(_input_of(attempt.work))
-            if inspect.isawaitable(value):
-                value = await value
-            result = self._returned(attempt, plan, value)
+            if plan.stream is None:
+                value = plan.call(*self._inputs.of(attempt.work))
+                if inspect.isawaitable(value):
+                    value = await value
+            else:
+                value, chunks = await self._streams.run_async(attempt, plan)
+            result = self._returned(attempt, plan, value, chunks)
         except BaseException as exc:  # noqa: BLE001 - user code: a SystemExit that leaves a task would end the loop
             result = outcome.raised(attempt.work, exc, attempt.span(self._owner))
         self._end(attempt, result)
 
-    def _returned(self, attempt: Attempt, plan: Plan, value: object) -> Outcome:
+    def _returned(self, attempt: Attempt, plan: Plan, value: object, chunks: tuple[Json, ...] | None) -> Outcome:
         span = attempt.span(self._owner)
-        return outcome.returned(attempt.work, plan, value, span, max_bytes=self._max_value_bytes)
+        return outcome.returned(attempt.work, plan, value, span, max_bytes=self._max_value_bytes, chunks=chunks)
 
     def _task_ended(self, attempt: Attempt) -> None:
         if not attempt.has_ended:  # given up before its code began
@@ -307,18 +326,6 @@ class Executor:
             if self._is_stopping and not self._in_hand:
                 self._emptied.notify_all()
 
-    def _beat(self, attempt: Attempt, progress: Mapping[str, Json] | None) -> None:
-        job = attempt.work.job
-        if attempt.is_settled or attempt.is_cancelled:
-            raise LeaseLost(f"attempt {job.attempt} of job {job.id} has ended or was given up; nothing of it is kept")
-        if progress is not None:
-            progress = codec.checked_mapping(progress, what="progress", max_bytes=self._max_value_bytes)
-        try:
-            self._heartbeat(job, progress)
-        except LeaseLost:
-            self._give_up(attempt)
-            raise
-
     # Time limits, on the watchdog's thread; each returns when to look again, in seconds of the monotonic clock
 
     def _limit_reached(self, attempt: Attempt) -> float | None:
@@ -369,10 +376,3 @@ class Executor:
 
 def _ref(work: Work) -> HandlerRef:
     return work.ref or HandlerRef(work.job.handler, work.job.config)
-
-
-def _input_of(work: Work) -> dict[str, Json]:
-    """The handler's own copy of what it is given."""
-    given = work.job.payload or {} if work.job.role is Role.JOB else work.state
-    copied: dict[str, Json] = codec.copy_json(given)
-    return copied

@@ -71,19 +71,32 @@ class Returned:
 Outcome = Succeeded | Failed | Unhandled | Returned
 
 
-def returned(work: Work, plan: Plan, value: object, span: Span, *, max_bytes: int) -> Outcome:
-    """What a handler's return value means: a step's output, or a failed attempt if it is none."""
+def returned(
+    work: Work,
+    plan: Plan,
+    value: object,
+    span: Span,
+    *,
+    max_bytes: int,
+    chunks: tuple[Json, ...] | None = None,
+) -> Outcome:
+    """What a handler's return value means: a step's output, or a failed attempt if it is none.
+
+    A condition's is `_matched`, true or false. `chunks` is what a streaming step has yielded.
+    """
     try:
         if value is not None and type(value) is not dict:
             _refuse_unrun(value)
+        if work.use is Use.CONDITION and work.job.role is Role.STEP:
+            return Succeeded(work.job, {"_matched": bool(value)}, span)
         if value is None or work.job.role is not Role.STEP:
-            return Succeeded(work.job, {}, span)
+            return Succeeded(work.job, {}, span, chunks)
         output = plan.output(value, max_bytes=max_bytes)
-        if work.state_characters > _SMALL_STATE:
+        if work.state_characters > _SMALL_STATE and work.use is not Use.ITEM:
             _check_state(work, output, max_bytes)
     except BaseException as exc:  # noqa: BLE001 - the value is the user's object, and reading it may raise anything
         return raised(work, exc, span)
-    return Succeeded(work.job, output, span)
+    return Succeeded(work.job, output, span, chunks)
 
 
 def _check_state(work: Work, output: State, max_bytes: int) -> None:
@@ -100,7 +113,7 @@ def _refuse_unrun(value: object) -> None:
     elif not (inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)):
         return
     raise PayloadError(
-        f"the handler returned a {type(value).__name__}, which nobody runs; declare it `async def` and return a mapping"
+        f"the handler returned a {type(value).__name__}, which nobody runs; declare it `async def` and return its result"
     )
 
 
