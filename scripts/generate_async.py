@@ -20,6 +20,9 @@ SOURCES = {
     "workflows": "WorkflowVerbs",
     "jobs": "JobVerbs",
     "queues": "QueueVerbs",
+    "signals": "SignalVerbs",
+    "streams": "StreamVerbs",
+    "why": "WhyVerbs",
     "running": "RunningVerbs",
 }
 WITHOUT = {
@@ -30,6 +33,7 @@ WITHOUT = {
     "worker": "makes a worker, whose run() is a program of its own",
     "terms": "touches no database",
     "worker_loop": "makes a part of a worker",
+    "workflow_stream": "has one of its own: it waits on the event loop, and not in a thread",
 }
 """Public methods that have no async form, and why."""
 

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 from queuety.app.jobs import JobVerbs
 from queuety.app.queues import QueueVerbs
 from queuety.app.running import RunningVerbs
+from queuety.app.signals import SignalVerbs
+from queuety.app.streams import StreamVerbs
+from queuety.app.why import WhyVerbs
 from queuety.app.workflows import WorkflowVerbs
 from queuety.define.builder import WorkflowBuilder
 from queuety.inspect.states import JobState, WorkflowState
 from queuety.inspect.timeline import TimelineEvent
+from queuety.inspect.why import Why
 from queuety.model import (
     JobStatus,
     Priority,
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 
-class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
+class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, SignalVerbs, StreamVerbs, WhyVerbs, RunningVerbs):
     """Each verb as a coroutine: the same, run in a thread."""
 
     async def migrate_async(self) -> None:
@@ -162,6 +166,28 @@ class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, RunningVerbs):
     async def stats_async(self, queue: str | None = None) -> dict[str, int]:
         """See `stats`."""
         return await asyncio.to_thread(self.stats, queue)
+
+    async def signal_async(self, workflow_id: int, name: str, data: Any = None) -> None:
+        """See `signal`."""
+        await asyncio.to_thread(self.signal, workflow_id, name, data)
+
+    async def approve_workflow_async(self, workflow_id: int, data: Any = None, signal_name: str | None = None) -> None:
+        """See `approve_workflow`."""
+        await asyncio.to_thread(self.approve_workflow, workflow_id, data, signal_name)
+
+    async def reject_workflow_async(self, workflow_id: int, data: Any = None, signal_name: str | None = None) -> None:
+        """See `reject_workflow`."""
+        await asyncio.to_thread(self.reject_workflow, workflow_id, data, signal_name)
+
+    async def submit_workflow_input_async(
+        self, workflow_id: int, data: Any = None, signal_name: str | None = None
+    ) -> None:
+        """See `submit_workflow_input`."""
+        await asyncio.to_thread(self.submit_workflow_input, workflow_id, data, signal_name)
+
+    async def why_async(self, id_: int) -> Why:
+        """See `why`."""
+        return await asyncio.to_thread(self.why, id_)
 
     async def run_until_idle_async(
         self, queues: str | Sequence[str] | None = None, timeout: float | None = None, max_jobs: int | None = None

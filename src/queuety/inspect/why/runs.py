@@ -1,0 +1,205 @@
+"""Why a workflow is not running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from queuety.engine.kinds import KINDS
+from queuety.inspect.outline import DELAY, Outline, StepOutline, outlines
+from queuety.inspect.waits import kept
+from queuety.inspect.why import steps, waiting, words
+from queuety.inspect.why.jobs import of_job
+from queuety.inspect.why.look import Look, Why
+from queuety.model import CleanupStatus, Entry, ErrorKind, Json, Role, WorkflowStatus
+from queuety.store.queries import Record, history, why, workflows
+
+DEPTH: Final = 5
+"""How many answers deep the children and dependencies of a run are asked about."""
+
+OVERDUE_US: Final = 5_000_000
+"""For how long a letter may be due before nobody seems to read it: workers look at least every second."""
+
+_OF_CHILD: Final = frozenset({ErrorKind.CHILD_FAILED.value, ErrorKind.CHILD_CANCELLED.value})
+
+
+def of_run(look: Look, row: Record, depth: int = 0) -> Why:
+    """The answer for a workflow; `depth` says for how many others it is already asked about."""
+    status = WorkflowStatus(row["status"])
+    if status is WorkflowStatus.COMPLETED:
+        return _said(row, "completed", f"was completed {look.when(row['completed_us'])}.")
+    if status is WorkflowStatus.FAILED:
+        return _failed(look, row)
+    if status is WorkflowStatus.CANCELLED:
+        return _cancelled(look, row, depth)
+    if status is WorkflowStatus.PAUSED:
+        return _paused(look, row)
+    outline = outlines(look.connection, look.tables, [row["definition_hash"]])[row["definition_hash"]]
+    return _unreadable(row, outline) or _unread(look, row) or _going_on(look, row, outline, depth)
+
+
+def _said(row: Record, reason: str, answer: str, found: Mapping[str, Json] | None = None, **details: Json) -> Why:
+    """An answer about the run, which begins with its name; `found` are details too."""
+    name = f"Workflow {row['id']} ({row['name']})"
+    told: dict[str, Any] = {"name": row["name"], "step_index": row["current_step"], **(found or {}), **details}
+    return Why(row["id"], "workflow", row["status"], reason, f"{name} {answer}", told)
+
+
+def _failed(look: Look, row: Record) -> Why:
+    id_, child = row["id"], kept(row).get("child")
+    hash_ = row["definition_hash"]
+    step = outlines(look.connection, look.tables, [hash_])[hash_].step(row["failed_step"])
+    at = f" at step {step.name!r}" if step else ""
+    if row["cleanup"] != CleanupStatus.NONE:
+        then = "It has been cleaned up after, so it cannot be retried."
+    elif row["error_kind"] in _OF_CHILD and child is not None:
+        then = (
+            f"`queuety workflow retry {child}` goes on in the child and then here, `queuety workflow retry {id_}` too."
+        )
+    else:
+        then = f"`queuety workflow retry {id_}` goes on there, with fresh attempts."
+    return _said(
+        row,
+        "failed",
+        f"failed {look.when(row['failed_us'])}{at} ({row['error_kind']}): {words.quoted(row['error_message'])}. {then}",
+        error_kind=row["error_kind"],
+        error_message=row["error_message"],
+        failed_step=row["failed_step"],
+        step_name=step.name if step else None,
+        failed_at=words.iso(row["failed_us"]),
+        child=child,
+    )
+
+
+def _cancelled(look: Look, row: Record, depth: int) -> Why:
+    ended = f"was cancelled {look.when(row['cancelled_us'])}"
+    at = words.iso(row["cancelled_us"])
+    if row["cleanup"] != CleanupStatus.PENDING:
+        return _said(row, "cancelled", f"{ended}.", cancelled_at=at, compensation_status=row["cleanup"])
+    jobs = why.open_jobs(look.connection, look.tables, row["id"], Role.CLEANUP, limit=1)
+    if jobs:
+        because = of_job(look, jobs[0])
+        told = f"{ended}; what cleans up after it has not run yet. {because.answer}"
+        return _said(row, "cleaning_up", told, cancelled_at=at, because=because.nested())
+    child = kept(row).get("child")
+    answer = None if child is None else _other(look, child, depth)
+    told = f"{ended}; it cleans up once its child {child} has. {answer.answer if answer else ''}".rstrip()
+    return _said(row, "awaits_child", told, cancelled_at=at, child=child, because=answer.nested() if answer else None)
+
+
+def _paused(look: Look, row: Record) -> Why:
+    found = history.last_of(look.connection, look.tables, row["id"], Entry.PAUSED)
+    since = "" if found is None else f" {look.since(found['at_us'])}"
+    running = why.phases(look.connection, look.tables, row["id"])
+    open_ = sum(running.values())
+    rest = f" {words.count(open_, 'job')} of its present step may still finish." if open_ else ""
+    return _said(
+        row,
+        "paused",
+        f"has been paused{since}.{rest} `queuety workflow resume {row['id']}` has it go on.",
+        paused_at=None if found is None else words.iso(found["at_us"]),
+        open_jobs=open_,
+    )
+
+
+def _unreadable(row: Record, outline: Outline) -> Why | None:
+    """The answer if this version cannot make sense of what the run is to do."""
+    if not outline.steps:
+        return _said(
+            row,
+            "definition_missing",
+            f"is to do what its definition {row['definition_hash']} says, which the database does not have; it was "
+            "deleted by hand, or lost.",
+            definition_hash=row["definition_hash"],
+        )
+    step = outline.step(row["current_step"])
+    if step is None or step.kind in KINDS:
+        return None
+    return _said(
+        row,
+        "kind_unknown",
+        f"stands at step {step.name!r} of kind {step.kind!r}, which this version of queuety does not know; a worker of "
+        "a newer one has to go on with it.",
+        step_name=step.name,
+        step_type=step.kind,
+    )
+
+
+def _unread(look: Look, row: Record) -> Why | None:
+    """The answer if something has come due for the run, and nobody reads it."""
+    letter = why.first_letter(look.connection, look.tables, row["id"])
+    if letter is None or letter["due_us"] > look.now_us - OVERDUE_US:
+        return None
+    what = "timer" if letter["kind"] == "timer" else "message"
+    alive = [worker for worker in look.workers if worker.is_alive]
+    then = (
+        f"{words.count(len(alive), 'worker')} should have seen to it; the log of the worker says what keeps it."
+        if alive
+        else "No worker is alive; start one: `queuety work`."
+    )
+    return _said(
+        row,
+        "letter_overdue",
+        f"has had a {what} due {look.since(letter['due_us'])} that nobody has read. {then}",
+        letter=letter["kind"],
+        due_at=words.iso(letter["due_us"]),
+        workers=len(alive),
+    )
+
+
+def _going_on(look: Look, row: Record, outline: Outline, depth: int) -> Why:
+    """The answer for a run that runs or waits, whose step this version knows."""
+    step = outline.step(row["current_step"])
+    if row["status"] == WorkflowStatus.WAITING_FOR_SIGNAL:
+        return _said(row, *waiting.for_signals(look, row, outline))
+    if row["status"] == WorkflowStatus.WAITING_FOR_WORKFLOWS:
+        reason, answer, details = waiting.for_workflows(look, row, outline)
+        return _with_first(look, row, reason, answer, details, depth)
+    runtime, name = kept(row), repr(step.name) if step else str(row["current_step"])
+    child = runtime.get("child")
+    if child is not None:
+        of_child = _other(look, child, depth)
+        told = f"stands at step {name}, which is the run of its child {child}. {of_child.answer if of_child else ''}"
+        return _said(row, "child", told.rstrip(), child=child, because=of_child.nested() if of_child else None)
+    jobs = why.open_jobs(look.connection, look.tables, row["id"], Role.STEP, limit=steps.SHOWN)
+    if jobs:
+        because = of_job(look, jobs[0])
+        if "total" in runtime and not runtime.get("reducing"):
+            return _said(row, "fan_out", *steps.fan_out(look, row, name, jobs, because))
+        reason = "running" if because.reason == "running" else "step"
+        return _said(row, reason, f"stands at step {name}. {because.answer}", because=because.nested())
+    return _without_jobs(look, row, step, name)
+
+
+def _without_jobs(look: Look, row: Record, step: StepOutline | None, name: str) -> Why:
+    due_us = kept(row).get("due_us")
+    if step is not None and step.kind == DELAY and due_us is not None:
+        told = f"is delayed at step {name}: it goes on {look.when(due_us)}."
+        return _said(row, "delayed", told, step_name=step.name, due_at=words.iso(due_us))
+    letter = why.first_letter(look.connection, look.tables, row["id"])
+    if letter is not None:
+        told = f"stands at step {name} and goes on as soon as a worker looks: its next message is due "
+        return _said(row, "continuing", f"{told}{look.when(letter['due_us'])}.", due_at=words.iso(letter["due_us"]))
+    return _said(
+        row,
+        "stranded",
+        f"stands at step {name}, and nothing will ever move it: it has no open job, no timer and no message. Rows were "
+        f"changed by hand, or this is a bug; report what `queuety workflow timeline {row['id']}` shows.",
+    )
+
+
+def _with_first(look: Look, row: Record, reason: str, answer: str, details: dict[str, Any], depth: int) -> Why:
+    """The answer for a run that waits for others, and that of the first one that is left."""
+    left: list[dict[str, Any]] = details["left"]
+    because = _other(look, int(left[0]["id"]), depth) if left else None
+    if because is None:
+        return _said(row, reason, answer, details)
+    return _said(row, reason, f"{answer} The first of them: {because.answer}", {**details, "because": because.nested()})
+
+
+def _other(look: Look, workflow_id: int, depth: int) -> Why | None:
+    """The answer for another run that this one stands still for; None if it is not there, or far enough away."""
+    if depth >= DEPTH:
+        return None
+    row = workflows.found(look.connection, look.tables, workflow_id)
+    return None if row is None else of_run(look, row, depth + 1)
