@@ -108,10 +108,10 @@ class Several:
 
     def start(self, run_id: int, definition: Definition, payload: dict[str, Any] | None = None, **how: Any) -> Workflow:
         facts: dict[Need, Any] = {}
-        while True:
+        decision = None
+        while decision is None:
             try:
                 decision = start(run_id, definition, payload or {}, now_us=self.now_us, facts=facts, **how)
-                break
             except Lacking as lack:
                 facts[lack.need] = self.answer(run_id, lack.need)
         self.runs[run_id] = Paper(definition, dict(payload or {}), decision.workflow)
@@ -123,10 +123,10 @@ class Several:
         """Let events happen in one turn; a single one is decided both ways, which must agree."""
         paper = self.runs[run_id]
         was, facts = paper.workflow, dict[Need, Any]()
-        while True:
+        effects = None
+        while effects is None:
             try:
                 effects = decide_all(was, paper.definition, events, now_us=self.now_us, facts=facts)
-                break
             except Lacking as lack:
                 facts[lack.need] = self.answer(run_id, lack.need)
         if len(events) == 1:
@@ -191,7 +191,7 @@ class Several:
         paper = self.runs.get(run_id)
         match need:
             case NeedIds(_, count):
-                return tuple(max(self.runs) + 1 + number for number in range(count))
+                return tuple(max(run_id, *self.runs, 0) + 1 + number for number in range(count))
             case NeedSignals(name, after_seq, limit):
                 kept = paper.signals if paper else []
                 return tuple(one for one in kept if one.name == name and one.seq > after_seq)[:limit]

@@ -33,7 +33,7 @@ from tests.unit.reference import SECOND, delay, flow, then
 from tests.unit.several import Several
 
 WAITING = WorkflowStatus.WAITING_FOR_SIGNAL
-DECISION = {"human": "decision", "outcomes": {"approved": "yes", "rejected": "no"}}
+DECISION: dict[str, Any] = {"human": "decision", "outcomes": {"approved": "yes", "rejected": "no"}}
 
 
 def wait(*names: str, mode: str = "all", step: str = "w", **settings: Any) -> StepSpec:

@@ -71,10 +71,11 @@ def decide_all(
     """
     course = Course(workflow, definition, now_us=now_us, facts=facts)
     for event in events:
+        before = course.workflow
         _take(course, event)
+        if course.workflow.status is not before.status or before.status.is_terminal:
+            course.effects.extend(family.news(before, course.workflow, now_us=now_us))
     if course.workflow is not workflow:
-        if course.workflow.status is not workflow.status or course.workflow.cleanup is not workflow.cleanup:
-            course.effects.extend(family.news(workflow, course.workflow, now_us=now_us))
         course.effects.append(SaveWorkflow(course.workflow, workflow))
     return course.effects
 

@@ -35,17 +35,22 @@ FROM_PARENT = 0
 
 
 def news(was: Workflow, now: Workflow, *, now_us: int) -> list[Effect]:
-    """What others are to be told of a change: that the run has ended, has been cleaned up, or goes on again."""
+    """What others are to be told of a change by one event: that the run has ended, is clean now, or goes on again.
+
+    A run that is retried may complete at once; then it has gone on and ended.
+    """
     told: list[Effect] = []
-    has_ended = now.status.is_terminal and not was.status.is_terminal
+    was_over, is_over = was.status.is_terminal, now.status.is_terminal
+    goes_on = was_over and (not is_over or now.status is WorkflowStatus.COMPLETED is not was.status)
+    has_ended = is_over and (not was_over or goes_on)
     if has_ended and now.is_watched:
         told.append(TellWatchers(now.id, now_us))
     if now.parent_id is None:
         return told
-    if has_ended or (now.status.is_terminal and is_clean(now) and not is_clean(was)):
-        told.append(_standing(now, now.parent_id, now_us))
-    elif was.status.is_terminal and not now.status.is_terminal:
+    if goes_on:
         told.append(Send(now.parent_id, LetterKind.REVIVED, now_us, {"id": now.id}))
+    if has_ended or (is_over and is_clean(now) and not is_clean(was)):
+        told.append(_standing(now, now.parent_id, now_us))
     return told
 
 
@@ -113,7 +118,7 @@ def _follow_child(course: Course, event: ChildRevived) -> None:
 
 
 def _do_as_told(course: Course, event: Told) -> None:
-    """Do what the parent wants; where it cannot be, the parent hears how the run stands."""
+    """Do what the parent wants; where it cannot be, or leads to the same failure at once, the parent hears of it."""
     workflow = course.workflow
     if isinstance(event.command, Cancel):
         if not workflow.status.is_terminal:
@@ -121,6 +126,7 @@ def _do_as_told(course: Course, event: Told) -> None:
             return
     elif workflow.status is WorkflowStatus.FAILED and workflow.cleanup is CleanupStatus.NONE:
         obey(course, Commanded(event.command, FROM_PARENT))
-        return
+        if course.workflow.status is not WorkflowStatus.FAILED:
+            return
     if workflow.status.is_terminal:
-        course.effects.append(_standing(workflow, event.parent_id, course.now_us))
+        course.effects.append(_standing(course.workflow, event.parent_id, course.now_us))
