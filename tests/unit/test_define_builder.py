@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from queuety.define.builder import WorkflowBuilder, workflow
+from queuety.define.checks import MAX_STEPS
 from queuety.define.marks import Step, bind, job, step
 from queuety.define.registry import Registry
-from queuety.define.checks import MAX_STEPS
 from queuety.define.wire import definition_from_json
 from queuety.errors import DefinitionError
 from queuety.model import HandlerRef, Options, Priority, StepSpec

@@ -9,6 +9,7 @@ from queuety.define.marks import Bound, HandlerKind
 from queuety.define.options import merged
 from queuety.define.registry import Registry
 from queuety.define.wire import hashed
+from queuety.errors import DefinitionError
 from queuety.model import Branch, Definition, HandlerRef, Options, StepSpec, Use
 
 
@@ -42,7 +43,10 @@ def _step(spec: StepSpec, registry: Registry, where: str) -> StepSpec:
     if reducer is not None:
         reducer, _ = _handler(reducer, Options(), Use.REDUCER, registry, f"{where}: reducer")
     if child is not None and not child.hash:
-        child = looked_up(child, registry)
+        try:
+            child = looked_up(child, registry)
+        except DefinitionError as error:
+            raise DefinitionError(f"{where}: {error}") from error
     return replace(spec, handler=handler, options=options, branches=branches, reducer=reducer, child=child)
 
 
