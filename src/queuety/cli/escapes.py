@@ -30,6 +30,16 @@ def escaped_lines(text: str) -> list[str]:
     return [escaped(line) for line in text.rstrip("\n").split("\n")]
 
 
+def escaped_text(text: str) -> str:
+    r"""The text with its line breaks and tabs as they are, and nothing else that a terminal would obey.
+
+    >>> print(escaped_text("one\n\x1b[2Jtwo"))
+    one
+    \x1b[2Jtwo
+    """
+    return _UNSEEN.sub(lambda found: found[0] if found[0] in "\n\t" else escaped(found[0]), text)
+
+
 def escaped_json(text: str) -> str:
     r"""A JSON text that means the same, with what a terminal would obey as JSON's own escapes.
 

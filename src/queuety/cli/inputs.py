@@ -16,13 +16,13 @@ PAYLOAD_HELP = "A JSON object; @FILE reads it from a file, - from stdin."
 PRIORITY_HELP = "low, normal, high, urgent, or 0 to 3."
 
 
-def payload(text: str | None) -> dict[str, Any] | None:
-    """The JSON object of `--payload`: as text, as `@file`, or `-` for stdin. Raises `PayloadError` or `Refusal`."""
+def payload(text: str | None, *, what: str = "--payload") -> dict[str, Any] | None:
+    """The JSON object that is given: as text, as `@file`, or `-` for stdin. Raises `PayloadError` or `Refusal`."""
     if text is None:
         return None
     if text == "-" or text.startswith("@"):
-        return file_object(text.removeprefix("@"), what="--payload")
-    return _object(text, what="--payload")
+        return file_object(text.removeprefix("@"), what=what)
+    return _object(text, what=what)
 
 
 def file_object(name: str, *, what: str) -> dict[str, Any]:

@@ -47,6 +47,7 @@ PrefixOption = Annotated[
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=PANEL)]
 
+JsonOption = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="For people, or for scripts.")]
 IdArgument = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, metavar="ID", show_default=False)]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=2**31 - 1, help="How many at most.")]
@@ -89,6 +90,7 @@ _PARAMETERS: Final = tuple(
         ("debug", False, DebugOption),
     )
 )
+_JSON: Final = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption)
 _CONTEXT: Final = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
 
@@ -104,10 +106,14 @@ def command(
         def run(*, context: typer.Context, **given: Any) -> None:
             here = Common(**{field.name: given.pop(field.name) for field in fields(Common)})
             common = here.over(context.obj) if isinstance(context.obj, Common) else here
+            if given.pop(_JSON.name, False):
+                given["form"] = Format.JSON
             with reported(debug=common.debug):
                 function(common.place, **given)
 
         own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        if any(parameter.name == "form" for parameter in own):
+            own.append(_JSON)
         run.__signature__ = inspect.Signature([_CONTEXT, *own, *_PARAMETERS])  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in (_CONTEXT, *own, *_PARAMETERS)}
         group.command(name, rich_help_panel=panel)(run)

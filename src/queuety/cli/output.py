@@ -35,6 +35,8 @@ STYLES: Final[Mapping[str, str]] = {
     "running": "cyan",
     "processing": "cyan",
     "paused": "yellow",
+    "waiting_for_signal": "yellow",
+    "waiting_for_workflows": "yellow",
     "warning": "yellow",
     "delayed": "blue",
     "failed": "bold red",
@@ -59,6 +61,12 @@ def show_json(value: Any) -> None:
     """One JSON document: dataclasses as objects with their fields' names, times in ISO 8601, UTC."""
     takes_all = "utf" in (sys.stdout.encoding or "utf").lower()
     typer.echo(escaped_json(json.dumps(plain(value), indent=2, ensure_ascii=not takes_all)))
+
+
+def show_json_line(value: Any) -> None:
+    """One JSON value on one line, for one of many."""
+    takes_all = "utf" in (sys.stdout.encoding or "utf").lower()
+    typer.echo(escaped_json(json.dumps(plain(value), ensure_ascii=not takes_all)))
 
 
 def plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from queuety.cli import jobs, operations, queues, work, workflows
+from queuety.cli import answers, jobs, operations, queues, signals, work, workflows
 from queuety.cli.exits import MEANINGS, Code, forgive_odd_terminals, say_error
 from queuety.cli.options import AppOption, Common, DatabaseOption, DebugOption, PrefixOption
 
@@ -104,7 +104,9 @@ def _begin(context: typer.Context, common: Common) -> None:
 
 work.add_to(root)
 workflows.add_to(workflow)
+signals.add_to(workflow)
 root.add_typer(workflow, name="workflow", rich_help_panel="Workflows")
+answers.add_to(root, workflow)
 jobs.add_to(root)
 queues.add_to(root)
 operations.add_to(root)

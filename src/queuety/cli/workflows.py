@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -82,7 +82,7 @@ def dispatch(
 def status(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
     """Show a run: where it stands, its state, what went wrong."""
     with place.opened() as app:
-        run = _found(app, workflow_id)
+        run = found_run(app, workflow_id)
         now = now_of(app)
     if form is Format.JSON:
         show_json(run)
@@ -132,7 +132,7 @@ def timeline(
     with place.opened() as app:
         events = app.workflow_timeline(workflow_id, limit=limit, offset=offset)
         if not events:
-            _found(app, workflow_id)
+            found_run(app, workflow_id)
     if form is Format.JSON:
         show_json(events)
         return
@@ -149,35 +149,37 @@ def timeline(
 
 def pause(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
     """Let the current step finish and start no other."""
-    _steer(place, workflow_id, form, lambda app: app.pause_workflow(workflow_id))
+    steer(place, workflow_id, form, lambda app: app.pause_workflow(workflow_id))
 
 
 def resume(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
     """Go on after a pause."""
-    _steer(place, workflow_id, form, lambda app: app.resume_workflow(workflow_id))
+    steer(place, workflow_id, form, lambda app: app.resume_workflow(workflow_id))
 
 
 def retry(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
     """Go on at the step that failed, with fresh attempts."""
-    _steer(place, workflow_id, form, lambda app: app.retry_workflow(workflow_id))
+    steer(place, workflow_id, form, lambda app: app.retry_workflow(workflow_id))
 
 
 def cancel(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
     """End a run now; workers then run its on_cancel handler."""
-    _steer(place, workflow_id, form, lambda app: app.cancel_workflow(workflow_id))
+    steer(place, workflow_id, form, lambda app: app.cancel_workflow(workflow_id))
 
 
-def _steer(place: Place, workflow_id: int, form: Format, do: Callable[[Queuety], None]) -> None:
+def steer(place: Place, workflow_id: int, form: Format, do: Callable[[Queuety], None]) -> None:
+    """Does it, and says how the run stands then."""
     with place.opened() as app:
         do(app)
-        run = _found(app, workflow_id)
+        run = found_run(app, workflow_id)
     if form is Format.JSON:
         show_json({"id": run.id, "status": run.status})
     else:
         say(f"workflow {run.id} is {run.status}")
 
 
-def _found(app: Queuety, workflow_id: int) -> WorkflowState:
+def found_run(app: Queuety, workflow_id: int) -> WorkflowState:
+    """The run. Raises `Refusal` if there is none, or a job, with this id."""
     run = app.workflow_status(workflow_id)
     if run is not None:
         return run
@@ -198,7 +200,8 @@ def _facts(run: WorkflowState, now: datetime) -> list[tuple[str, str]]:
     return [
         ("status", run.status),
         ("step", _step(run)),
-        ("waiting for", ", ".join(run.waiting_for or ())),
+        ("waiting for", _wait(run, now)),
+        ("progress", "" if run.progress is None else readable(run.progress)),
         ("error", run.error_message or ""),
         ("error kind", run.error_kind or ""),
         ("failed step", "" if run.failed_step is None else str(run.failed_step)),
@@ -213,6 +216,30 @@ def _facts(run: WorkflowState, now: datetime) -> list[tuple[str, str]]:
         ("parent", "" if run.parent_workflow_id is None else str(run.parent_workflow_id)),
         ("state", readable(run.state)),
     ]
+
+
+def _wait(run: WorkflowState, now: datetime) -> str:
+    """What it waits for, what of that has come, and until when; nothing if it does not wait."""
+    if not run.waiting_for:
+        return ""
+    details: dict[str, Any] = run.wait_details or {}
+    thing = "signal" if run.wait_type == "signal" else "workflow"
+    names = ", ".join(run.waiting_for)
+    if len(run.waiting_for) == 1:
+        lines = [f"{thing} {names}"]
+    else:
+        needed = f"{details.get('quorum')}" if run.wait_mode == "quorum" else run.wait_mode
+        lines = [f"{needed} of the {thing}s {names}"]
+        lines += [f"{word}: {', '.join(details[key])}" for key, word in _STAND.items() if details.get(key)]
+    if details.get("human_wait"):
+        lines.append(f"answered by a person ({details['human_wait']})")
+    if details.get("due_at"):
+        lines.append(f"until {both(datetime.fromisoformat(details['due_at']), now)}")
+    return "\n".join(lines)
+
+
+_STAND: Final = {"matched": "there", "remaining": "missing", "failed": "lost"}
+"""How those that are waited for are called, by the key of `wait_details` that names them."""
 
 
 def _event_row(event: TimelineEvent) -> Sequence[str]:

@@ -194,7 +194,8 @@ def _with_first(look: Look, row: Record, reason: str, answer: str, details: dict
     because = _other(look, int(left[0]["id"]), depth) if left else None
     if because is None:
         return _said(row, reason, answer, details)
-    return _said(row, reason, f"{answer} The first of them: {because.answer}", {**details, "because": because.nested()})
+    first = "" if len(details["waiting_for"]) == 1 else " The first of them:"
+    return _said(row, reason, f"{answer}{first} {because.answer}", {**details, "because": because.nested()})
 
 
 def _other(look: Look, workflow_id: int, depth: int) -> Why | None:

@@ -57,7 +57,7 @@ def for_workflows(look: Look, row: Record, outline: Outline) -> tuple[str, str, 
         gone = [f"{id_} ({standings.get(id_, 'missing')})" for id_ in by.lost]
         parts.append(f"Lost: {words.listed(gone)}.")
     left = [{"id": str(id_), "name": found[id_]["name"], "status": found[id_]["status"]} for id_ in by.active]
-    if left:
+    if left and len(ids) > 1:
         parts.append(f"Left: {words.listed([_named(one) for one in left])}.")
     parts.append(_until(look, wait, outline, row))
     details: dict[str, Any] = {**wait.details, "waiting_for": wait.names, "left": left[:50]}
@@ -87,7 +87,7 @@ def _until(look: Look, wait: Wait, outline: Outline, row: Record) -> str:
         return ""
     target = _entry(row, outline, "on_timeout")
     then = "the run fails" if target is None else f"it goes on at step {target!r}"
-    return f"It waits until {look.when(wait.due_us)}; then {then}."
+    return f"It gives up {look.when(wait.due_us)}; then {then}."
 
 
 def _how(workflow_id: int, wait: Wait, remaining: list[str]) -> str:
