@@ -21,6 +21,7 @@ from queuety.worker.execute import Executor
 from queuety.worker.loop import Loop
 from queuety.worker.maintain import recover
 from queuety.worker.outcome import Outcome
+from queuety.worker.streaming import StoredChunks
 from queuety.worker.terms import Terms
 from queuety.worker.wake import Wakes
 
@@ -118,6 +119,7 @@ class RunningVerbs(Core):
                 concurrency=concurrency,
                 report=report,
                 heartbeat=self._beat,
+                chunks=StoredChunks(self._door, lease_s=self.settings.lease_seconds),
                 now_us=self._door.now_us,
                 owner=owner,
                 max_value_bytes=self.settings.max_value_bytes,

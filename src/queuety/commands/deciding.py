@@ -17,6 +17,7 @@ from queuety.errors import ConstraintViolation, InvalidStateError, QueuetyError,
 from queuety.model import AddWorkflow, AppendHistory, Definition, Effect, Event, StartRun, State, Workflow
 from queuety.model.needs import Lacking, Need, NeedGroup, NeedParts, NeedSignals
 from queuety.store.door import Tx
+from queuety.store.facts import read_facts
 
 FAULTS: Final = (QueuetyError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 """What a decision may raise that is the fault of one run: its definition, its state, or the engine's own."""
@@ -174,8 +175,6 @@ def _read(tx: Tx, lacking: Mapping[int, Collection[Need]], facts: dict[int, dict
     """Reads what is lacking. Raises `StoreError` if that brings nothing new, which would go on for ever."""
     if not lacking:
         return
-    from queuety.store.facts import read_facts
-
     for run_id, answers in read_facts(tx, lacking).items():
         facts.setdefault(run_id, {}).update(answers)
     for run_id, needs in lacking.items():

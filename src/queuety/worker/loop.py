@@ -21,7 +21,7 @@ from queuety.store.door import Door, Line
 from queuety.store.rows import Lease
 from queuety.worker.announce import Announcer
 from queuety.worker.execute import Executor
-from queuety.worker.maintain import Recovery
+from queuety.worker.maintain import Recovery, Sweep
 from queuety.worker.outcome import Outcome, Returned
 from queuety.worker.terms import Terms
 from queuety.worker.turn import Order, Turn
@@ -60,6 +60,7 @@ class Loop:
         self._executor = make_executor(self._report, self.owner)
         self._turns = Turns(door, definitions, terms.defaults)
         self._announcer = Announcer()
+        self._sweep = Sweep(door)
         self._recovery = Recovery(door, definitions, lease_s=terms.lease_s, longest_pause_s=terms.idle_poll_s)
         self._paused: frozenset[str] = frozenset()
         self._pauses = -1
@@ -291,10 +292,11 @@ class Loop:
     def _reap(self, line: Line) -> None:
         try:
             self._recovery.reap(line, self._turns.runs)
+            self._sweep.sweep(line)
         except StoreUnavailable:
             raise
         except Exception:  # noqa: BLE001 - another worker's chore too; our own work goes on
-            _log.exception("leases that have ended could not be recovered; trying again")
+            _log.exception("a chore of the worker failed; it is tried again")
 
     def _reconcile(self, line: Line) -> None:
         """Gives back what the database says we hold and nobody here knows of, once in every lease.

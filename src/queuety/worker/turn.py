@@ -100,8 +100,7 @@ def turn(
             effects += decide_job(outcome, now_us=now_us)
             result.settled.append(outcome)
     plan = Plan.of(effects)
-    alarms = [letter.due_us for letter in (*plan.timers, *plan.letters)]
-    result.has_more_due = result.has_more_due or bool(plan.told) or any(due_us <= now_us for due_us in alarms)
+    result.has_more_due = result.has_more_due or plan.has_due_letters(now_us)
     result.retried = {again.job.id: again for again in plan.retried}
     result.failed_runs = [one.workflow for one in plan.saved if _fails(one)]
     result.proof = next(((entry.job.id, entry.token) for entry in plan.history if entry.job is not None), None)
@@ -116,7 +115,8 @@ def turn(
     if order.looks_around:
         paused = claims.paused_queues(tx) if result.paused is None else result.paused
         result.seen = claims.probe(tx, order.queues or (), paused=paused)
-    moments = [*alarms, *([now_us] if plan.told else [])]
+    moments = [timer.due_us for timer in plan.timers] + [letter.due_us for letter in plan.letters]
+    moments += [now_us] if plan.told else []
     moments += [job.due_us for job in plan.added if job.due_us > now_us]
     moments += [again.due_us for again in plan.retried]
     moments += [result.seen.next_us] if result.seen and result.seen.next_us is not None else []
