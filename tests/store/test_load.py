@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from queuety.model import Workflow, WorkflowStatus
-from queuety.store import load
+from queuety.model import AppendHistory, Entry, SaveWorkflow, Workflow, WorkflowStatus
+from queuety.store import load, settle
 from queuety.store.load import Held, Runs
 from queuety.store.tx import Tx
 from tests.support.hands import House, definition, single, succeeded
@@ -107,3 +109,151 @@ def test_the_states_of_many_runs_that_another_process_advanced_cost_a_few_statem
     assert len(said) <= 4, said
     found = house.door.read(lambda tx: load.read(tx, Runs(), runs))
     assert sorted(found[run].workflow.state["n"] for run in runs) == list(range(130))
+
+
+class Fetched:
+    """A cursor that counts what it fetches: characters of text, and rows."""
+
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+        self.characters = 0
+        self.statements: list[str] = []
+
+    def execute(self, statement: str, parameters: Any = ()) -> Any:
+        self.statements.append(statement)
+        return self._cursor.execute(statement, parameters)
+
+    def fetchall(self) -> Any:
+        rows = self._cursor.fetchall()
+        self.characters += sum(len(value) for row in rows for value in row if isinstance(value, str))
+        return rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+
+def loaded(house: House, runs: Runs, run: int, *, locks: bool = True) -> tuple[Held, Fetched]:
+    def unit(tx: Tx) -> tuple[Held, Fetched]:
+        counting = Fetched(tx.cursor)
+        tx.cursor = counting
+        return (load.lock if locks else load.read)(tx, runs, [run])[run], counting
+
+    return house.door.write(unit)
+
+
+LARGE = {"text": "x" * 40_000}
+FOUR = definition(*(single(f"s{number}") for number in range(4)))
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_of_a_kept_run_that_another_has_advanced_only_what_changed_is_read(house: House, locks: bool) -> None:
+    run = house.dispatch(FOUR, LARGE)
+    ours, theirs = house.hand(), house.hand()
+    (job,) = ours.claim()
+    (work,) = ours.turn(succeeded(job, {"n": 1}), slots=1).works
+    theirs.turn(succeeded(work.job, {"n": 2, "more": "y" * 100}))
+    assert house.row("workflows", id=run)["state_version"] == 0
+    held, fetched = loaded(house, ours.runs, run, locks=locks)
+    assert held.workflow.state == {**LARGE, "n": 2, "more": "y" * 100}
+    assert (held.workflow, held.delta_bytes) == ((fresh := loaded(house, Runs(), run)[0]).workflow, fresh.delta_bytes)
+    assert fetched.characters < 2000
+    assert len(fetched.statements) == 3
+    _, whole = loaded(house, Runs(), run)
+    assert whole.characters > 40_000
+
+
+def test_rows_without_a_change_cost_nothing_to_load(house: House) -> None:
+    """The items of a large for-each raise the version and leave the state."""
+    run = house.dispatch(FOUR, LARGE)
+    ours = house.hand()
+    (job,) = ours.claim()
+    ours.turn(succeeded(job, {"n": 1}))
+    kept = ours.runs.get(run)
+    assert kept is not None
+
+    def item(tx: Tx) -> None:
+        was = load.lock(tx, Runs(), [run])[run].workflow
+        now = replace(was, version=was.version + 1)
+        row = AppendHistory(run, now.version, Entry.NOTED, 5, 0, visit=2)
+        settle.write(tx, settle.Plan.of([row, SaveWorkflow(now, was)]), load.lock(tx, Runs(), [run]))
+
+    house.door.write(item)
+    held, fetched = loaded(house, ours.runs, run)
+    assert held.workflow.version == kept.workflow.version + 1
+    assert held.workflow.state is kept.workflow.state
+    assert not [text for text in fetched.statements if house.door.tables.history.name in text]
+    assert fetched.characters < 2000
+
+
+def test_without_deltas_since_the_snapshot_the_history_is_not_read(house: House) -> None:
+    run = house.dispatch(FOUR, LARGE)
+
+    def item(tx: Tx) -> None:
+        held = load.lock(tx, Runs(), [run])
+        now = replace(held[run].workflow, version=1)
+        row = AppendHistory(run, 1, Entry.NOTED, 5, 0, visit=1)
+        settle.write(tx, settle.Plan.of([row, SaveWorkflow(now, held[run].workflow)]), held)
+
+    house.door.write(item)
+    held, fetched = loaded(house, Runs(), run)
+    assert (held.workflow.version, held.state_version, held.workflow.state) == (1, 0, LARGE)
+    assert len(fetched.statements) == 1
+
+
+def test_a_snapshot_that_another_has_written_since_is_read(house: House) -> None:
+    run = house.dispatch(FOUR, LARGE)
+    ours, theirs = house.hand(), house.hand()
+    (job,) = ours.claim()
+    (work,) = ours.turn(succeeded(job, {"n": 1}), slots=1).works
+    theirs.turn(succeeded(work.job, {"text": "z" * 50_000}))
+    assert house.row("workflows", id=run)["state_version"] == 2
+    held, _ = loaded(house, ours.runs, run)
+    assert held.workflow.state == {"text": "z" * 50_000, "n": 1}
+    assert (held.state_version, held.delta_bytes) == (2, 0)
+
+
+def test_a_run_that_moves_on_between_its_version_and_its_row_is_read_as_it_is_then(house: House) -> None:
+    """Only where nothing is locked; a snapshot newer than what was kept is not folded over."""
+    if house.door.dialect.writer_key() is not None:
+        pytest.skip("whoever may write has locked everything")
+    run = house.dispatch(FOUR, LARGE)
+    ours, theirs = house.hand(), house.hand()
+    (job,) = ours.claim()
+    (work,) = ours.turn(succeeded(job, {"n": 1}), slots=1).works
+    (work,) = theirs.turn(succeeded(work.job, {"n": 2}), slots=1).works
+
+    class Slow(Fetched):
+        def execute(self, statement: str, parameters: Any = ()) -> Any:
+            if "NULL" in statement and self.statements and not self.statements[-1].startswith("late"):
+                self.statements.append("late")
+                theirs.turn(succeeded(work.job, {"text": "z" * 50_000}))
+            return super().execute(statement, parameters)
+
+    def unit(tx: Tx) -> tuple[Held, list[str]]:
+        slow = Slow(tx.cursor)
+        tx.cursor = slow
+        return load.read(tx, ours.runs, [run])[run], slow.statements
+
+    held, said = house.door.read(unit)
+    assert "late" in said
+    assert held.workflow.version == 3
+    assert held.workflow.state == {"text": "z" * 50_000, "n": 2}
+
+
+def test_what_a_run_remembers_comes_back(house: House) -> None:
+    run = house.dispatch(FOUR)
+
+    def unit(tx: Tx) -> None:
+        held = load.lock(tx, Runs(), [run])
+        now = replace(held[run].workflow, version=1, loops={"2": 7}, is_watched=True)
+        row = AppendHistory(run, 1, Entry.NOTED, 5, 0, visit=1)
+        settle.write(tx, settle.Plan.of([row, SaveWorkflow(now, held[run].workflow)]), held)
+
+    house.door.write(unit)
+    held, _ = loaded(house, Runs(), run)
+    assert (held.workflow.loops, held.workflow.is_watched) == ({"2": 7}, True)
+    hand = house.hand()
+    (job,) = hand.claim()
+    hand.turn(succeeded(job))
+    row = house.row("workflows", id=run)
+    assert (row["loops"], row["watched"]) == ('{"2":7}', 1)
