@@ -140,6 +140,30 @@ def test_the_hash_is_the_same_in_another_process() -> None:
     assert done.stdout.strip() == built.hash
 
 
+def test_a_definition_that_an_earlier_version_has_stored_keeps_its_hash() -> None:
+    form = {
+        "name": "report",
+        "version": "v2",
+        "queue": "reports",
+        "max_attempts": 4,
+        "priority": "high",
+        "on_cancel": "m:undo",
+        "steps": [
+            {
+                "type": "single",
+                "name": "0",
+                "handler": {"handler": "m:f", "config": {"limit": 3}},
+                "timeout": 30,
+                "backoff": [1, 2.5],
+            },
+            {"type": "delay", "name": "delay_0", "seconds": 90150},
+        ],
+    }
+    stored = definition_from_json(form)
+    assert stored.hash == "178aa2b576dbf53a3a820f4a0a23287f016639622a8ac023724b7da9338772f1"
+    assert definition_to_json(stored) == form
+
+
 def test_the_json_form_is_what_it_says() -> None:
     built = (
         workflow("report").then(bind(fetch, limit=3), "get", timeout=30, priority=3).delay(1.5).max_attempts(2).build()
