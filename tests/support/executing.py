@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any
 
 from queuety.define.call import Plan, prepare
-from queuety.define.handlers import Handler
+from queuety.define.handlers import Handler, handler_of
 from queuety.define.marks import HandlerKind
-from queuety.errors import HandlerNotFound
+from queuety.errors import HandlerNotFound, LeaseLost
 from queuety.model import HandlerRef, Job, Json, Options, Priority, Role, Use
 from queuety.worker.execute import Executor
 from queuety.worker.outcome import Outcome, Work
@@ -37,6 +37,33 @@ def claimed(handler: str = "app:step", *, job_id: int = 1, role: Role = Role.STE
     return Job(id=job_id, role=role, handler=handler, **(fields | changes))
 
 
+class Book:
+    """Keeps chunks in memory, by workflow, visit and branch; after `loses_from` is set, it refuses them from there."""
+
+    def __init__(self) -> None:
+        self.pages: dict[tuple[int | None, int | None, int | None], list[Json]] = {}
+        self.loses_from: int | None = None
+        self.threads: list[str] = []
+        self.gate: threading.Event | None = None
+        self.arrived = threading.Event()
+
+    def existing(self, job: Job) -> list[Json]:
+        """What the visit has yielded so far."""
+        return list(self.pages.get((job.workflow_id, job.visit, job.branch), ()))
+
+    def append(self, job: Job, number: int, content: Json) -> None:
+        """Keep one, or raise `LeaseLost`; with a gate, wait at it first."""
+        self.threads.append(threading.current_thread().name)
+        self.arrived.set()
+        if self.gate is not None:
+            wait(self.gate)
+        if self.loses_from is not None and number >= self.loses_from:
+            raise LeaseLost(f"chunk {number} was refused")
+        page = self.pages.setdefault((job.workflow_id, job.visit, job.branch), [])
+        assert number == len(page), "chunks are numbered without a gap"
+        page.append(content)
+
+
 class Rig:
     """Runs functions as handlers; `outcome()` waits for the next report."""
 
@@ -45,12 +72,14 @@ class Rig:
         self.reports: SimpleQueue[Outcome] = SimpleQueue()
         self.stuck: SimpleQueue[Job] = SimpleQueue()
         self.beats: list[tuple[Job, Mapping[str, Json] | None]] = []
+        self.book = Book()
         self.release = threading.Event()
         self._last_id = 0
         usual: dict[str, Any] = {
             "report": self.reports.put,
             "heartbeat": lambda job, progress: self.beats.append((job, progress)),
             "on_stuck": self.stuck.put,
+            "chunks": self.book,
             "max_value_bytes": 8 * 1024 * 1024,
             "stop_patience_s": 0.05,
         }
@@ -82,6 +111,9 @@ class Rig:
         timeout_s: float | None = None,
         options: Options = Options(),
         config: Mapping[str, Json] | None = None,
+        use: Use = Use.STEP,
+        arguments: tuple[Json, ...] = (),
+        shared: str | None = None,
         **changes: Any,
     ) -> Work:
         """The work of running the function."""
@@ -97,6 +129,9 @@ class Rig:
             timeout_s=timeout_s,
             options=options,
             step_name="fetch",
+            use=use,
+            arguments=arguments,
+            shared=shared,
         )
 
     def submit(self, *functions: Callable[..., Any], **changes: Any) -> list[Work]:
@@ -127,7 +162,9 @@ class Rig:
 
 
 def handler_made_of(function: Callable[..., Any], name: str, *, job: bool = False) -> Handler:
-    """The handler that the function would be if it were marked and stood in a module."""
+    """The handler that the function, or the class, would be if it were marked and stood in a module."""
+    if isinstance(function, type):
+        return handler_of(function, name)
     kind = HandlerKind.JOB if job else HandlerKind.STEP
     is_async = inspect.iscoroutinefunction(function)
     return Handler(name, function, kind, False, is_async, Options(), inspect.signature(function), {})
