@@ -154,7 +154,9 @@ def test_a_suspect_does_not_stop_a_worker_that_has_something_in_hand(database: D
         until(lambda: 3 in notes)
 
 
-def test_a_worker_that_others_took_for_dead_while_it_was_cut_off_enters_the_register_again(database: Database) -> None:
+def test_a_worker_that_others_took_for_dead_while_it_was_cut_off_enters_the_register_again(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     with Queuety(database.url, settings=Settings(patience_seconds=0.05)) as app, working(app):
         until(lambda: app.door.read(workers.registered))
         app.door.write(lambda tx: workers.forget_dead(tx, tx.now_us() + 1))
@@ -167,7 +169,7 @@ def test_a_worker_that_others_took_for_dead_while_it_was_cut_off_enters_the_regi
         app.door.on_statement = lose
         (wakes,) = app._listeners
         wakes.tell()
-        threading.Event().wait(0.5)
+        until(lambda: "the database is lost" in caplog.text)
         broken.set()
         until(lambda: app.door.read(workers.registered))
         app.door.on_statement = None
