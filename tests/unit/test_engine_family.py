@@ -358,6 +358,13 @@ def test_a_parent_that_failed_for_another_reason_is_not_revived() -> None:
     assert world.tell(1, ChildRevived(2)) == []
 
 
+def test_a_parked_parent_that_failed_for_another_reason_is_not_revived() -> None:
+    world = family()
+    world.write(1, derailed(world[1], ErrorInfo("unreadable", "DefinitionError"), now_us=0))
+    assert world[1].runtime == {"child": 2}
+    assert world.tell(1, ChildRevived(2)) == []
+
+
 def test_a_retry_of_the_outermost_goes_down_to_the_one_that_failed() -> None:
     world = three_deep()
     world.fail(3)

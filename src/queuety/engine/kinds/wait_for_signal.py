@@ -69,7 +69,7 @@ def _hear(run: Run, signal: Signalled, kept: State) -> Verdict:
     So a wait that ignores a thousand signals reads none of them again, and one for many names reads once, at its end.
     """
     settings, matched = run.spec.settings, kept.get("matched", [])
-    if signal.name not in settings["names"] or signal.name in matched or not _matches(run, signal.payload):
+    if signal.name not in settings["names"] or not _matches(run, signal.payload):
         return Stay(runtime=run.workflow.runtime)
     found = [name for name in settings["names"] if name in matched or name == signal.name]
     if _is_enough(settings, found):

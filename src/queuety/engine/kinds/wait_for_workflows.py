@@ -74,7 +74,7 @@ def resume(run: Run, event: Event) -> Verdict:
     verdict = _look(run, found)
     if not isinstance(verdict, Stay):
         return verdict
-    if isinstance(event, DependencySettled) and event.id in found and _is_active(run, found, event.id):
+    if isinstance(event, DependencySettled) and _is_active(run, found, event.id):
         return Stay((_ask(run, event.id),), kept)
     return Stay(runtime=kept)
 
