@@ -231,3 +231,17 @@ def test_dispatch_asks_the_application() -> None:
     assert application.calls == [(builder.build().hash, {"a": 1}, "tx"), (builder.build().hash, None, None)]
     with pytest.raises(DefinitionError, match=r"made without an application; start it with app\.dispatch_workflow"):
         workflow("w").then(fetch).dispatch()
+
+
+def test_a_builder_that_has_not_changed_is_not_built_again() -> None:
+    registry, other = Registry(), Registry()
+    builder = workflow("w").then("draw")
+    registry.register("draw", render)
+    other.register("draw", fetch)
+    built = builder.build(registry)
+    assert builder.build(registry) is built
+    assert builder.build(other).steps[0].options == Options()
+    for change in (lambda w: w.then(fetch), lambda w: w.on_queue("q"), lambda w: w.on_cancel(fetch)):
+        before = builder.build(registry)
+        change(builder)
+        assert builder.build(registry) != before

@@ -28,16 +28,23 @@ class Draft:
         self._index_of: dict[str, int] = {}
         self._explicit: set[str] = set()
         self._size = 0  # steps with those of the children
+        self._built: tuple[Registry, Definition] | None = None  # of the last call, for dispatch upon dispatch
 
     def _captured(self, registry: Registry | None) -> Definition:
         """What was described so far; without its hash where its aliases still wait for a registry."""
         if not self._steps:
             raise DefinitionError(f"workflow {self._name!r} has no steps; add one with then()")
+        known = registry if self._registry is None else self._registry
+        if self._built is not None and self._built[0] is known:
+            return self._built[1]
         definition = replace(self._run, steps=tuple(self._steps))
         check_jumps(definition)
-        if self._registry is not None:  # every alias was looked up at its call
-            return hashed(definition)
-        return definition if registry is None else looked_up(definition, registry)
+        if known is None:
+            return definition
+        # With a registry of its own every alias was looked up at its call.
+        definition = looked_up(definition, known) if self._registry is None else hashed(definition)
+        self._built = (known, definition)
+        return definition
 
     def _add(
         self,
@@ -64,6 +71,7 @@ class Draft:
         self._index_of[called] = len(self._steps)
         self._steps.append(spec)
         self._size += size
+        self._built = None
         return self
 
     def _settings(self, kind: str, name: str | None, default_name: str, **given: Any) -> Settings:
@@ -120,6 +128,7 @@ class Draft:
 
     def _set(self, **values: Any) -> Self:
         self._run = replace(self._run, **values)
+        self._built = None
         return self
 
     def _where(self, name: str | None) -> str:
