@@ -26,9 +26,7 @@ class Reader:
         self.has_ended = False
         """Whether the run had ended when it was looked at: then nothing more comes."""
         self._seq = 0
-        self._visit = 0
-        self._last: dict[int, int] = {}
-        self._given: dict[int, int] = {}
+        self._given: dict[tuple[int, int], int] = {}  # how many chunks of each visit and branch
 
     def read(self, connection: Connection, tables: Tables) -> list[Json] | None:
         """The chunks that have come since the last look, in order; None if there is no such run.
@@ -38,18 +36,17 @@ class Reader:
         at = streams.position(connection, tables, self.workflow_id)
         if at is None:
             return None
-        is_over = WorkflowStatus(at["status"]).is_terminal
-        known = self._last if at["visit"] == self._visit else {}
-        rows = streams.ahead(connection, tables, self.workflow_id, at["visit"], known)
+        visit: int = at["visit"]
+        known = {branch: count for (of, branch), count in self._given.items() if of == visit}
+        rows = streams.ahead(connection, tables, self.workflow_id, visit, known)
         chunks = self._settled(connection, tables, at["version"])
-        if at["visit"] != self._visit:
-            self._visit, self._last, self._given = at["visit"], {}, {}
         for row in rows:
-            branch = row["branch"]
-            self._last[branch] = row["number"]
-            self._given[branch] = self._given.get(branch, 0) + 1
-            chunks.append(decode(row["content"]))
-        self.has_ended = is_over and len(rows) < streams.MOST
+            key = (visit, row["branch"])
+            if row["number"] >= self._given.get(key, 0):
+                self._given[key] = row["number"] + 1
+                chunks.append(decode(row["content"]))
+        self._given = {key: count for key, count in self._given.items() if key[0] == visit}
+        self.has_ended = WorkflowStatus(at["status"]).is_terminal and len(rows) < streams.MOST
         return chunks
 
     def _settled(self, connection: Connection, tables: Tables, version: int) -> list[Json]:
@@ -61,10 +58,9 @@ class Reader:
         self._seq = version
         for row in rows:
             control: dict[str, Any] = decode(row["control"])
-            branch = streams.ALONE if row["branch"] is None else row["branch"]
-            given = 0
-            if row["visit"] == self._visit:
-                given = self._given.pop(branch, 0)
-                self._last.pop(branch, None)
-            chunks += control.get("_chunks", [])[given:]
+            whole: list[Json] = control.get("_chunks", [])
+            key = (row["visit"], streams.ALONE if row["branch"] is None else row["branch"])
+            given = self._given.get(key, 0)
+            chunks += whole[given:]
+            self._given[key] = max(given, len(whole))
         return chunks

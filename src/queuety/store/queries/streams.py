@@ -28,18 +28,19 @@ def position(connection: Connection, tables: Tables, workflow_id: int) -> Record
 
 
 def ahead(
-    connection: Connection, tables: Tables, workflow_id: int, visit: int, last: Mapping[int, int]
+    connection: Connection, tables: Tables, workflow_id: int, visit: int, known: Mapping[int, int]
 ) -> list[Record]:
-    """The chunks of this visit with numbers above the last that is known of their branch, as `branch`, `number` and
-    `content`; branch by branch in the order of yielding, at most `MOST` for every `BRANCHES_AT_ONCE` branches.
+    """The chunks of this visit beyond those that are known, as `branch`, `number` (from 0) and `content`.
 
-    A step with one job costs the rows that are new; one with several the keys of all that it has yielded.
+    `known` is how many there were of a branch. They come branch by branch in the order of yielding, at most `MOST` for
+    every `BRANCHES_AT_ONCE` branches. A step with one job costs the rows that are new; one with several the keys of all
+    that it has yielded.
     """
     table = tables.chunks
     found: list[Record] = []
-    pending = _behind(connection, tables, workflow_id, visit, last)
+    pending = _behind(connection, tables, workflow_id, visit, known)
     while some := list(islice(pending, BRANCHES_AT_ONCE)):
-        ranges = (and_(table.c.branch == branch, table.c.number > number) for branch, number in some)
+        ranges = (and_(table.c.branch == branch, table.c.number >= number) for branch, number in some)
         query = (
             select(table.c.branch, table.c.number, table.c.content)
             .where(table.c.workflow_id == workflow_id, table.c.visit == visit, or_(*ranges))
@@ -51,11 +52,11 @@ def ahead(
 
 
 def _behind(
-    connection: Connection, tables: Tables, workflow_id: int, visit: int, last: Mapping[int, int]
+    connection: Connection, tables: Tables, workflow_id: int, visit: int, known: Mapping[int, int]
 ) -> Iterator[tuple[int, int]]:
-    """The branches that have something new, each with the last number that is known of it."""
-    if ALONE in last:
-        yield ALONE, last[ALONE]
+    """The branches that have something new, each with how many are known of it."""
+    if ALONE in known:
+        yield ALONE, known[ALONE]
         return
     table = tables.chunks
     query = (
@@ -65,8 +66,8 @@ def _behind(
         .order_by(table.c.branch)
     )
     for row in connection.execute(query).all():
-        if row.latest > last.get(row.branch, -1):
-            yield row.branch, last.get(row.branch, -1)
+        if row.latest >= known.get(row.branch, 0):
+            yield row.branch, known.get(row.branch, 0)
 
 
 def settled(connection: Connection, tables: Tables, workflow_id: int, *, after_seq: int, upto_seq: int) -> list[Record]:
