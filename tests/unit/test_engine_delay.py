@@ -122,7 +122,7 @@ def test_a_turn_that_only_enters_a_step_leaves_a_row_too() -> None:
     before = world.workflow
     world.fire()
     row = world.rows[-1]
-    assert (row.entry, row.changed, row.step_index) == (Entry.RESUMED, None, STEPS_AT_ONCE + 1)
+    assert (row.entry, row.changed, row.step_index) == (Entry.NOTED, None, STEPS_AT_ONCE + 1)
     assert (world.workflow.version, world.workflow.transitions) == (before.version + 1, before.transitions)
 
 

@@ -10,34 +10,42 @@ import pytest
 
 import queuety.engine
 from queuety.engine import kinds
-from queuety.engine.decide import decide, start
-from queuety.engine.jobs import step_job
+from queuety.engine.decide import decide, decide_all, start
+from queuety.engine.jobs import own_task, step_job
+from queuety.engine.needs import Lacking, NeedGroup
 from queuety.engine.protocol import Fail, Leave, Run, Stay, Verdict
 from queuety.errors import DefinitionError
 from queuety.model import (
     AddJob,
+    AppendHistory,
+    DropWork,
     Due,
     Entry,
     ErrorInfo,
     ErrorKind,
     Event,
     Failed,
+    FinishJob,
     HandlerRef,
+    Job,
+    Priority,
     RetryRun,
+    Role,
     SetTimer,
+    Span,
     State,
     StepSpec,
     Succeeded,
     WorkflowStatus,
 )
-from tests.unit.reference import World, delay, flow, then
+from tests.unit.reference import World, flow, then
 
 LOST = ErrorInfo("nothing to wait for", "WaitUnsatisfiable", kind=ErrorKind.WAIT_UNSATISFIABLE)
 
 
 class Made:
     NAME = "made"
-    NEEDS = frozenset({"signals"})
+    task = staticmethod(own_task)
 
     def __init__(self, enter: Callable[[Run], Verdict], resume: Callable[[Run, Event], Verdict]) -> None:
         self.enter = enter
@@ -81,12 +89,48 @@ def test_a_kind_may_wait_under_a_status_of_its_own(made: Callable[..., StepSpec]
     assert (after.status, after.current_step, after.state, after.runtime) == ("running", 1, {"kept": {"got": []}}, None)
 
 
-def test_a_kind_gets_the_facts_that_it_needs(made: Callable[..., StepSpec]) -> None:
-    step = made(lambda run: Leave({"seen": run.facts["signals"]}))
-    assert kinds.needs(flow(then("a"), step, delay("d", 0))) == {"signals"}
-    assert kinds.needs(flow(then("a"))) == frozenset()
-    decision = start(41, flow(step), {}, now_us=0, facts={"signals": ["go"]})
-    assert decision.workflow.state == {"seen": ["go"]}
+def test_a_kind_asks_for_what_it_must_know_and_gets_it(made: Callable[..., StepSpec]) -> None:
+    need = NeedGroup("agents")
+    step = made(lambda run: Leave({"seen": run.read(need)}))
+    with pytest.raises(Lacking) as lacking:
+        start(41, flow(step), {}, now_us=0)
+    assert lacking.value.need == need
+    decision = start(41, flow(step), {}, now_us=0, facts={need: (7, 8)})
+    assert decision.workflow.state == {"seen": (7, 8)}
+
+
+def test_nothing_is_decided_while_a_fact_is_lacking(made: Callable[..., StepSpec]) -> None:
+    step = made(lambda run: Leave({"seen": run.read(NeedGroup("agents"))}))
+    world = World(flow(then("a"), step))
+    before = world.workflow
+    event = world.success({"x": 1})
+    with pytest.raises(Lacking):
+        decide(before, world.definition, event, now_us=0)
+    assert world.workflow == before
+    after = decide(before, world.definition, event, now_us=0, facts={NeedGroup("agents"): None}).workflow
+    assert (after.status, after.state) == ("completed", {"x": 1, "seen": None})
+
+
+def test_what_a_step_supersedes_is_dropped_before_what_it_asks_for_next(made: Callable[..., StepSpec]) -> None:
+    def enter(run: Run) -> Verdict:
+        return Stay(tuple(AddJob(step_job(run, branch=branch)) for branch in range(3)), {"open": 3})
+
+    def resume(run: Run, _: Event) -> Verdict:
+        return Stay((AddJob(step_job(run, branch=9)),), {"open": 1}, supersedes="not needed any more")
+
+    definition = flow(made(enter, resume))
+    begun = start(41, definition, {}, now_us=0)
+    jobs = [
+        Job(100 + n, Role.STEP, "default", Priority.LOW, "app:made", 1, 3, n, 0, 0,
+            workflow_id=41, step_index=0, visit=1, branch=n)
+        for n in range(3)
+    ]  # fmt: skip
+    events = [Succeeded(job, {}, Span(0, 0, 1)) for job in jobs]
+    effects = decide_all(begun.workflow, definition, events, now_us=5)
+    assert effects[0] == FinishJob(jobs[0], 5)
+    assert [effect for effect in effects if isinstance(effect, DropWork)] == [DropWork(41, "not needed any more", 5)]
+    assert [effect.job.branch for effect in effects if isinstance(effect, AddJob)] == [9]
+    assert len([effect for effect in effects if isinstance(effect, AppendHistory)]) == 1, "the others came too late"
 
 
 def test_a_branch_that_fails_for_good_need_not_fail_the_run(made: Callable[..., StepSpec]) -> None:

@@ -199,7 +199,7 @@ def _tally(run: Run, kept: State, event: Succeeded | None = None) -> _Tally:
             succeeded.setdefault(row.branch, row)
         elif row.seq > kept.get("retried", 0):
             failed[row.branch] = row
-    return _Tally(succeeded, {index: row for index, row in failed.items() if index not in succeeded})
+    return _Tally(succeeded, failed)
 
 
 def _part(event: Succeeded) -> Part:
