@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,11 +18,16 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
+from queuety.codec import encode
+from queuety.define.wire import definition_to_json
 from queuety.errors import SchemaError, StoreUnavailable
+from queuety.model import Definition
 from queuety.store import migrate
 from queuety.store.door import Door, Tx
 from queuety.store.migrate import CHAIN, Chain, Standing, ensure, standing
 from tests.support.databases import Database
+from tests.support.hands import House, definition, pause_of, single
+from tests.support.invariants import check
 
 SECOND = '''
 """A column and an index more, for the tests.
@@ -185,6 +191,89 @@ def test_an_upgrade_keeps_the_rows(door: Door, later: Chain) -> None:
     with door.reading() as connection:
         assert connection.execute(queues.select()).one() == ("kept", None, 3)
         assert "extra_us" in {column["name"] for column in inspect(connection).get_columns(door.tables.workers.name)}
+
+
+def test_runs_of_the_first_version_go_on_after_the_upgrade(fresh_database: Database, tmp_path: Path) -> None:
+    """Tables at 0001 with a run, its job, its timer and its history; every row stays, and the run is worked on."""
+    folder = tmp_path / "first"
+    folder.mkdir()
+    shutil.copyfile(CHAIN.folders[0] / "0001_tables.py", folder / "0001_tables.py")
+    with House(fresh_database.url) as house:
+        door = house.door
+        migrate.migrate(door, Chain(("0001",), (folder,)))
+        assert standing(door) == Standing("0001", CHAIN.head)
+        steps = definition(single("one"), pause_of(60), single("two"))
+        body = encode(definition_to_json(steps))
+        rows: dict[str, list[dict[str, Any]]] = {
+            "definitions": [
+                {"hash": steps.hash, "name": steps.name, "version": None, "body": body, "created_us": 1},
+            ],
+            "workflows": [run_of(steps, 1, step=1, runtime='{"due_us":5}'), run_of(steps, 2, step=0, runtime=None)],
+            "history": [
+                {"run_id": 1, "seq": 1, "entry": "completed", "at_us": 1, "token": 9, "job_id": 7, "attempt": 1}
+                | {"step_index": 0, "visit": 1, "final": 0, "changed": '{"a":1}'},
+            ],
+            "inbox": [{"id": 4, "workflow_id": 1, "due_us": 5, "kind": "timer", "visit": 2, "body": None}],
+            "jobs": [
+                {"id": 5, "role": "step", "phase": "ready", "queue": "default", "priority_rank": 3, "due_us": 1}
+                | {"handler": "tests:handler", "attempts": 0, "max_attempts": 3, "suspect": 0, "workflow_id": 2}
+                | {"step_index": 0, "visit": 1, "entries": 0, "created_us": 1},
+            ],
+        }
+
+        def fill(tx: Tx) -> None:
+            for name, found in rows.items():
+                for row in found:
+                    columns = ", ".join(row)
+                    values = ", ".join(f":{column}" for column in row)
+                    tx.connection.execute(
+                        text(f"INSERT INTO {door.tables.prefix}{name} ({columns}) VALUES ({values})"), row
+                    )
+            tx.connection.execute(text(f"UPDATE {door.tables.prefix}ids SET next = 100"))
+
+        door.write(fill)
+        before = {name: _columns(door, name, list(found[0])) for name, found in rows.items()}
+        assert migrate.migrate(door) == Standing("0001", CHAIN.head)
+        assert {name: _columns(door, name, list(found[0])) for name, found in rows.items()} == before
+        assert differences(door, door.tables.metadata) == []
+        assert [(row["loops"], row["watched"]) for row in house.rows("workflows")] == [(None, 0), (None, 0)]
+        check(door)
+        hand = house.hand()
+        hand.work()
+        house.clock.advance(61)
+        hand.work()
+        assert [(row["status"], row["transitions"]) for row in house.rows("workflows")] == [("completed", 3)] * 2
+        check(door)
+
+
+def run_of(steps: Definition, number: int, *, step: int, runtime: str | None) -> dict[str, Any]:
+    """A row as 0001 has it: the run has settled so many steps."""
+    state = '{"a":1}' if step else "{}"
+    return {
+        "id": number,
+        "name": steps.name,
+        "definition_hash": steps.hash,
+        "status": "running",
+        "version": step,
+        "visit": step + 1,
+        "current_step": step,
+        "total_steps": len(steps.steps),
+        "payload": "{}",
+        "state": state,
+        "state_version": step,
+        "state_bytes": len(state),
+        "delta_bytes": 0,
+        "runtime": runtime,
+        "transitions": step,
+        "cleanup": "none",
+        "created_us": 1,
+    }
+
+
+def _columns(door: Door, name: str, columns: list[str]) -> list[tuple[Any, ...]]:
+    with door.reading() as connection:
+        found = connection.execute(text(f"SELECT {', '.join(columns)} FROM {door.tables.prefix}{name} ORDER BY 1, 2"))
+        return [tuple(row) for row in found]
 
 
 def start(url: str, chain: Chain, begin: Any, results: Any) -> None:
