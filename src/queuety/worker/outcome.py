@@ -112,9 +112,8 @@ def _refuse_unrun(value: object) -> None:
         value.close()  # it would warn that nobody awaited it
     elif not (inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)):
         return
-    raise PayloadError(
-        f"the handler returned a {type(value).__name__}, which nobody runs; declare it `async def` and return its result"
-    )
+    kind = type(value).__name__
+    raise PayloadError(f"the handler returned a {kind}, which nobody runs; declare it `async def` and return its result")
 
 
 def raised(work: Work, exc: BaseException, span: Span) -> Failed:
