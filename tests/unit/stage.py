@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from queuety.engine.decide import decide, decide_all, start
-from queuety.engine.needs import Lacking, Need, NeedIds, NeedParts, NeedStanding, NeedStates, PartRow, Standing
 from queuety.engine.protocol import Facts
 from queuety.engine.replay import fold
 from queuety.model import (
@@ -36,6 +35,7 @@ from queuety.model import (
     Succeeded,
     WorkflowStatus,
 )
+from queuety.model.needs import Lacking, Need, NeedIds, NeedParts, NeedStanding, NeedStates, PartRow, Standing
 from tests.unit.reference import BOOM, World
 
 Answer = TypeVar("Answer")

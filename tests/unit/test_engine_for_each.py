@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from queuety.engine.decide import decide, start
 from queuety.engine.items import items_at
 from queuety.engine.kinds import for_each
-from queuety.engine.needs import NeedParts, PartRow
 from queuety.errors import DefinitionError
 from queuety.model import (
     AddJob,
@@ -37,6 +36,7 @@ from queuety.model import (
     Use,
     WorkflowStatus,
 )
+from queuety.model.needs import NeedParts, PartRow
 from tests.unit.reference import SECOND, flow, then
 from tests.unit.stage import Stage
 

@@ -12,7 +12,6 @@ import queuety.engine
 from queuety.engine import kinds
 from queuety.engine.decide import decide, decide_all, start
 from queuety.engine.jobs import own_task, step_job
-from queuety.engine.needs import Lacking, NeedGroup
 from queuety.engine.protocol import Fail, Leave, Run, Stay, Verdict
 from queuety.errors import DefinitionError
 from queuety.model import (
@@ -38,6 +37,7 @@ from queuety.model import (
     Succeeded,
     WorkflowStatus,
 )
+from queuety.model.needs import Lacking, NeedGroup
 from tests.unit.reference import World, flow, then
 
 LOST = ErrorInfo("nothing to wait for", "WaitUnsatisfiable", kind=ErrorKind.WAIT_UNSATISFIABLE)

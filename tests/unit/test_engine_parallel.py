@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from queuety.engine.decide import decide
 from queuety.engine.kinds import parallel
-from queuety.engine.needs import NeedParts, PartRow
 from queuety.errors import DefinitionError
 from queuety.model import (
     AddJob,
@@ -30,6 +29,7 @@ from queuety.model import (
     StepSpec,
     WorkflowStatus,
 )
+from queuety.model.needs import NeedParts, PartRow
 from tests.unit.reference import SECOND, flow, then
 from tests.unit.stage import Stage
 

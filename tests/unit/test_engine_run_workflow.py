@@ -8,7 +8,6 @@ import pytest
 
 from queuety.engine.decide import start
 from queuety.engine.kinds import run_workflow
-from queuety.engine.needs import NeedStanding
 from queuety.errors import DefinitionError
 from queuety.model import (
     Cancel,
@@ -28,6 +27,7 @@ from queuety.model import (
     StepSpec,
     WorkflowStatus,
 )
+from queuety.model.needs import NeedStanding
 from tests.unit.reference import flow, then
 from tests.unit.stage import Stage
 

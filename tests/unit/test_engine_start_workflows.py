@@ -8,9 +8,9 @@ import pytest
 
 from queuety.engine.decide import start
 from queuety.engine.kinds import start_workflows
-from queuety.engine.needs import Lacking, NeedIds
 from queuety.errors import DefinitionError
 from queuety.model import Definition, Entry, Pause, Resume, StartRun, StepSpec
+from queuety.model.needs import Lacking, NeedIds
 from tests.unit.reference import flow, then
 from tests.unit.stage import Stage
 

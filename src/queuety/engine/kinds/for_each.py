@@ -16,7 +16,6 @@ from typing import Final
 from queuety.engine import facts
 from queuety.engine.items import items_at, no_items
 from queuety.engine.jobs import step_job
-from queuety.engine.needs import PartRow
 from queuety.engine.output import split, unsteered
 from queuety.engine.protocol import Fail, Leave, Part, Run, Stay, Task, Verdict
 from queuety.errors import DefinitionError
@@ -39,6 +38,7 @@ from queuety.model import (
     Succeeded,
     Use,
 )
+from queuety.model.needs import PartRow
 
 NAME: Final = "for_each"
 

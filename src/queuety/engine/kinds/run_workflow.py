@@ -10,7 +10,6 @@ from typing import Final
 
 from queuety.engine import facts
 from queuety.engine.jobs import no_task
-from queuety.engine.needs import Standing
 from queuety.engine.protocol import Fail, Leave, Run, Stay, Verdict
 from queuety.errors import DefinitionError
 from queuety.model import (
@@ -26,6 +25,7 @@ from queuety.model import (
     StartRun,
     WorkflowStatus,
 )
+from queuety.model.needs import Standing
 
 NAME: Final = "run_workflow"
 task = no_task
