@@ -113,7 +113,9 @@ def _refuse_unrun(value: object) -> None:
     elif not (inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)):
         return
     kind = type(value).__name__
-    raise PayloadError(f"the handler returned a {kind}, which nobody runs; declare it `async def` and return its result")
+    raise PayloadError(
+        f"the handler returned a {kind}, which nobody runs; declare it `async def` and return its result"
+    )
 
 
 def raised(work: Work, exc: BaseException, span: Span) -> Failed:
