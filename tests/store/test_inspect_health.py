@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from queuety import Queuety, WaitMode, workflow
+from queuety import step as step_of_runs
 from queuety.inspect.health import examine
 from queuety.inspect.problems import of_schema
 from queuety.inspect.report import Health
@@ -226,6 +229,69 @@ def test_a_running_workflow_that_nothing_will_move(scene: Scene) -> None:
     assert (waiting in health.stranded, ready in health.stranded, failed in health.stranded) == (False, False, False)
     assert health.stranded == (lost,)
     assert ("error", f"workflow {lost} is running and nothing will ever move it") in said(health)
+
+
+@step_of_runs
+def work(state: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+def stuck(app: Queuety) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    door = app.door
+    with door.reading() as connection:
+        health = examine(connection, door.tables, now_us=door.now_us(), lease_s=30)
+    return health.stranded, health.unwoken
+
+
+def test_a_run_that_is_parked_on_a_living_child_is_not_stranded(app: Queuety) -> None:
+    kid = workflow("kid").wait_for_signal("go")
+    mum = app.workflow("mum").run_workflow("kid", kid).dispatch()
+    (child,) = app.list_workflows(parent_id=mum)
+    assert stuck(app) == ((), ())
+    app.cancel_workflow(child.id)
+    assert stuck(app) == ((), ()), "the child has written to it"
+    app.door.write(lambda tx: tx.connection.execute(app.door.tables.inbox.delete()))
+    assert stuck(app) == ((mum,), ())
+
+
+def test_a_wait_that_is_decided_and_not_told_is_found(app: Queuety) -> None:
+    one, other = (app.workflow("host").wait_for_signal("go").dispatch() for _ in range(2))
+    every = app.workflow("all").wait_for_workflows([one, other]).dispatch()
+    any_ = app.workflow("any").wait_for_workflows([one, other], WaitMode.ANY).dispatch()
+    two = app.workflow("two").wait_for_workflows([one, other], WaitMode.QUORUM, quorum=2).dispatch()
+    assert stuck(app) == ((), ())
+    app.run_until_idle()
+    app.signal(one, "go")
+    assert stuck(app) == ((), ()), "the letters are there"
+    app.door.write(lambda tx: tx.connection.execute(app.door.tables.inbox.delete()))
+    assert stuck(app) == ((), (any_,)), "the others have one left to wait for"
+    app.cancel_workflow(other)
+    app.door.write(lambda tx: tx.connection.execute(app.door.tables.inbox.delete()))
+    assert stuck(app) == ((), (every, any_, two))
+
+
+def test_a_wish_to_be_told_that_was_not_read_is_no_lost_word(app: Queuety) -> None:
+    host = app.workflow("host").then(work).dispatch()
+    waiter = app.workflow("w").wait_for_workflow(host).dispatch()
+    tables = app.door.tables
+    app.door.write(
+        lambda tx: tx.connection.execute(
+            tables.workflows.update().where(tables.workflows.c.id == host).values(status="completed")
+        )
+    )
+    assert stuck(app) == ((), ())
+    app.door.write(lambda tx: tx.connection.execute(tables.inbox.delete()))
+    assert stuck(app) == ((), (waiter,))
+
+
+def test_doctor_says_that_a_word_was_lost(app: Queuety) -> None:
+    waiter = app.workflow("w").wait_for_workflow(app.workflow("host").then(work).dispatch()).dispatch()
+    app.door.write(lambda tx: tx.connection.execute(app.door.tables.inbox.delete()))
+    app.run_until_idle()
+    with app.door.reading() as connection:
+        health = examine(connection, app.door.tables, now_us=app.door.now_us(), lease_s=30)
+    (problem,) = [problem for problem in health.problems if problem.severity == "error"]
+    assert problem.what.startswith(f"workflow {waiter} waits for workflows of which nothing more will come")
 
 
 def test_each_look_reads_an_index(scene: Scene) -> None:

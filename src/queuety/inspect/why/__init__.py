@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from queuety.inspect.why.jobs import of_completed_step, of_job
 from queuety.inspect.why.look import Look, Why
 from queuety.inspect.why.runs import of_run
-from queuety.store.queries import history, jobs, workflows
+from queuety.store.queries.history import completed_step
+from queuety.store.queries.jobs import found as found_job
+from queuety.store.queries.workflows import found as found_run
 from queuety.store.schema import Tables
 
 if TYPE_CHECKING:
@@ -23,11 +25,11 @@ __all__ = ["Why", "explain"]
 def explain(connection: Connection, tables: Tables, id_: int, *, now_us: int, lease_s: float) -> Why | None:
     """The answer for the workflow or the job with this id (they are numbered together); None for an unknown id."""
     look = Look(connection, tables, now_us, lease_s)
-    run = workflows.found(connection, tables, id_)
+    run = found_run(connection, tables, id_)
     if run is not None:
         return of_run(look, run)
-    job = jobs.found(connection, tables, id_)
+    job = found_job(connection, tables, id_)
     if job is not None:
         return of_job(look, job)
-    done = history.completed_step(connection, tables, id_)
+    done = completed_step(connection, tables, id_)
     return None if done is None else of_completed_step(look, done)

@@ -124,7 +124,7 @@ def _delayed(look: Look, row: Record) -> Why:
     more = f" {found.answer}" if found else ""
     details: dict[str, Any] = {"due_at": words.iso(due_us)}
     if due_us <= look.now_us:
-        overdue = f"has been due since {look.when(due_us)}, and no worker has looked yet."
+        overdue = f"has been due {look.since(due_us)}, and no worker has looked yet."
         return _said(row, found.reason if found else "due", f"{overdue}{more}", **details)
     if row["unknown_since_us"] is not None:
         return _unknown(look, row, more)
@@ -136,7 +136,7 @@ def _delayed(look: Look, row: Record) -> Why:
             f"The next attempt is due {look.when(due_us)}.{more}",
             **details,
         )
-    return _said(row, "delayed", f"is not due before {look.when(due_us)}.{more}", **details)
+    return _said(row, "delayed", f"comes due {look.when(due_us)}.{more}", **details)
 
 
 def _unknown(look: Look, row: Record, more: str) -> Why:
