@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from queuety.store import claims, leases, queues, workers
 from queuety.store.workers import WorkerRow
 from queuety.testing import ManualClock
 from tests.support.databases import Database
+from tests.support.plans import analyze, planned
 from tests.support.runs import SECOND, Scene
 from tests.support.runs import step as spec
 
@@ -455,3 +457,21 @@ def test_a_run_that_nothing_will_move(app: Queuety) -> None:
     found = app.why(run)
     assert found.reason == "stranded"
     assert "nothing will ever move it" in found.answer
+
+
+def test_an_answer_reads_no_table_whole(scene: Scene) -> None:
+    tables = scene.tables
+    worker(scene)
+    runs = scene.start_many(scene.define(spec("a"), spec("b")), [{}] * 2_000)
+    for job in scene.claim(limit=500)[:100]:
+        scene.succeed(job)
+    analyze(scene, tables.jobs, tables.workflows, tables.history)
+    with scene.door.reading() as connection:
+        found, plans = planned(
+            scene, connection, lambda: explain(connection, tables, runs[-1], now_us=scene.clock.us, lease_s=30)
+        )
+    assert found is not None
+    assert found.details["because"]["details"]["ahead"] == 1_000
+    assert len(plans) > 5
+    whole = re.compile(r"(SCAN|Seq Scan on) queuety_(jobs|workflows|history)\b(?! USING)|queuety_(jobs|workflows) ALL ")
+    assert [plan for _, plan in plans if whole.search(plan)] == []
