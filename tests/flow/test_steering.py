@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuety import JobStatus, Queuety, WorkflowStatus, current, errors, step
+from queuety import Compensation, JobStatus, Queuety, Step, WorkflowStatus, bind, current, errors, step
 from queuety.model import CleanupStatus
 from queuety.testing import ManualClock
 from tests.support.flowing import note, notes, status_of, until, working
@@ -50,6 +50,21 @@ def waits(state: State) -> State:
 def clean_up(state: State) -> State:
     note(("cleaned", dict(state)))
     return {"ignored": True}
+
+
+class Undo(Compensation):
+    def handle(self, state: State) -> object:
+        note(("undone", dict(state)))
+        return {1, 2}
+
+
+class Tidy(Step):
+    def __init__(self, word: str = "tidied") -> None:
+        self.word = word
+
+    async def handle(self, state: State) -> object:
+        note((self.word, dict(state)))
+        return 7
 
 
 @step(backoff=[30])
@@ -257,6 +272,15 @@ def test_a_cancelled_run_has_no_work_left_and_its_handler_runs_as_a_durable_job(
         "cleanup_started",
         "cleanup_completed",
     ]
+
+
+@pytest.mark.parametrize(("handler", "word"), [(Undo, "undone"), (Tidy, "tidied"), (bind(Tidy, word="swept"), "swept")])
+def test_what_a_class_that_cleans_up_returns_is_ignored_whatever_it_is(app: Queuety, handler: Any, word: str) -> None:
+    run = app.workflow("w").then(first).on_cancel(handler).dispatch({"a": 1})
+    app.cancel_workflow(run)
+    assert app.run_until_idle() == 1
+    assert notes == [(word, {"a": 1})]
+    assert status_of(app, run).compensation_status is CleanupStatus.COMPLETED
 
 
 def test_a_handler_that_fails_to_clean_up_is_repeated_and_never_undoes_the_cancellation(

@@ -21,12 +21,14 @@ from queuety import (
     bind,
     job,
     step,
+    workflow,
 )
 from queuety.define.call import Plan
-from queuety.define.marks import HandlerKind
+from queuety.define.marks import Bound, HandlerKind
 from queuety.define.registry import Registry
+from queuety.define.wire import definition_from_json, definition_to_json
 from queuety.errors import DefinitionError, HandlerNotFound, PayloadError
-from queuety.model import HandlerRef, Json, Options, Use
+from queuety.model import Definition, HandlerRef, Json, Options, Use
 
 STEP = HandlerKind.STEP
 
@@ -158,15 +160,15 @@ def options(target: Any, use: Use) -> Options:
         (plain, set(Use) - {Use.REDUCER}),
         (anything, set(Use)),
         (priced, {Use.ITEM}),
-        (two_uses, {Use.STEP, Use.ITEM, Use.REDUCER, Use.CONDITION}),
+        (two_uses, set(Use)),
         (summed, {Use.REDUCER}),
-        (Format, {Use.STEP, Use.ITEM}),
+        (Format, {Use.STEP, Use.ITEM, Use.CLEANUP}),
         (Price, {Use.ITEM}),
         (Sum, {Use.REDUCER}),
         (bind(ScoreAtLeast, score=3), {Use.CONDITION}),
         (Spell, {Use.STEP}),
         (SpellAsync, {Use.STEP}),
-        (Refund, set()),
+        (Refund, {Use.CLEANUP}),
     ],
 )
 def test_every_use_takes_what_has_its_shape_and_refuses_the_rest(target: Any, uses: set[Use]) -> None:
@@ -198,6 +200,17 @@ def test_every_use_takes_what_has_its_shape_and_refuses_the_rest(target: Any, us
             r"Format is a Step .* as a reducer; .*ForEachReducer.*\(state, for_each\)",
         ),
         (Refund, Use.STEP, "Refund is a Compensation and cannot be used as a step"),
+        (
+            Spell,
+            Use.CLEANUP,
+            r"Spell is a StreamingStep and cannot be used as a handler that cleans up; .* derived from Step or "
+            r"Compensation, or a function \(state\) marked",
+        ),
+        (Price, Use.CLEANUP, "Price is a ForEachHandler and cannot be used as a handler that cleans up"),
+        (Sum, Use.CLEANUP, "Sum is a ForEachReducer and cannot be used as a handler that cleans up"),
+        (bind(ScoreAtLeast, score=3), Use.CLEANUP, "is a RepeatCondition and cannot be used as a handler that cleans"),
+        (priced, Use.CLEANUP, r"cannot be called with \(state\): missing a required argument: 'item'"),
+        (resize, Use.CLEANUP, "is a job and cannot be used as a step"),
         (of_two, Use.ITEM, r"cannot be called with \(state, item, index\)"),
         (plain, Use.REDUCER, r"cannot be called with \(state, for_each\)"),
         (bind(priced, item=1), Use.ITEM, "multiple values for argument 'item'"),
@@ -209,6 +222,32 @@ def test_every_use_takes_what_has_its_shape_and_refuses_the_rest(target: Any, us
 def test_a_wrong_role_is_refused_with_what_it_is_and_what_is_wanted(target: Any, use: Use, message: str) -> None:
     with pytest.raises(DefinitionError, match=rf"^here: .*{message}"):
         Registry().ref(target, STEP, where="here", use=use)
+
+
+def cancelled_by(handler: Any) -> Definition:
+    return workflow("w").then(plain).on_cancel(handler).build()
+
+
+@pytest.mark.parametrize("handler", [plain, Format, Refund, bind(Format, mark="?"), f"{__name__}:Refund"])
+def test_what_cleans_up_is_a_function_of_the_state_a_step_or_a_compensation(handler: Any) -> None:
+    built = cancelled_by(handler)
+    assert built.on_cancel is not None
+    assert definition_from_json(definition_to_json(built), Registry()) == built
+    assert Registry().plan(built.on_cancel.name, built.on_cancel.config, Use.CLEANUP).use is Use.CLEANUP
+
+
+@pytest.mark.parametrize("handler", [Spell, SpellAsync, Price, Sum, bind(ScoreAtLeast, score=3), priced, resize])
+def test_nothing_else_can_clean_up_however_the_definition_is_written(handler: Any) -> None:
+    target = handler.target if isinstance(handler, Bound) else handler
+    with pytest.raises(DefinitionError, match=rf"^workflow 'w': on_cancel: .*{target.__name__}"):
+        cancelled_by(handler)
+    form = definition_to_json(workflow("w").then(plain).build())
+    with pytest.raises(DefinitionError, match=rf"^workflow 'w': on_cancel: .*{target.__name__}"):
+        definition_from_json({**form, "on_cancel": f"{__name__}:{target.__name__}"}, Registry())
+    registry = Registry()
+    registry.register("alias", target)
+    with pytest.raises(DefinitionError, match=r"^workflow 'w': on_cancel: alias"):
+        workflow("w").then(plain).on_cancel("alias").build(registry)
 
 
 def test_a_handler_that_has_become_something_else_is_none_for_workers() -> None:

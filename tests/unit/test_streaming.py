@@ -408,7 +408,7 @@ def test_a_result_that_is_none_is_refused_as_from_any_step(rig: Rig, is_async: b
 def test_a_stream_that_is_no_step_of_a_workflow_fails(rig: Rig, is_async: bool) -> None:
     stream = streaming(letters_async if is_async else letters)
     result = rig.run(stream, state={"word": "ab"}, role=Role.CLEANUP)
-    assert "app:Made is a streaming step and cannot clean up" in result.error.message
+    assert "app:Made is a streaming step and runs only as a step" in result.error.message
     with Rig(chunks=None) as nowhere:
         assert "cannot be kept here" in nowhere.run(stream, state={"word": "ab"}).error.message
 

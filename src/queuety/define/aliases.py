@@ -23,7 +23,7 @@ def looked_up(definition: Definition, registry: Registry) -> Definition:
     steps = tuple(_step(spec, registry, f"step {index} of {called}") for index, spec in enumerate(definition.steps))
     on_cancel = definition.on_cancel
     if on_cancel is not None:
-        on_cancel, _ = _handler(on_cancel, Options(), Use.STEP, registry, f"{called}: on_cancel")
+        on_cancel, _ = _handler(on_cancel, Options(), Use.CLEANUP, registry, f"{called}: on_cancel")
     return hashed(replace(definition, steps=steps, on_cancel=on_cancel))
 
 

@@ -32,6 +32,7 @@ ARGUMENTS: Final[Mapping[Use, tuple[str, ...]]] = {
     Use.ITEM: ("state", "item", "index"),
     Use.REDUCER: ("state", "for_each"),
     Use.CONDITION: ("state",),
+    Use.CLEANUP: ("state",),
 }
 """What a step's handler is called with, in this order, and how messages call it."""
 
@@ -41,6 +42,7 @@ _USED: Final = {
     Use.ITEM: "the handler of items",
     Use.REDUCER: "a reducer",
     Use.CONDITION: "a condition",
+    Use.CLEANUP: "a handler that cleans up",
 }
 
 

@@ -232,12 +232,12 @@ class Base:
 
 
 BASES: Final[Mapping[type, Base]] = {
-    Step: Base(HandlerKind.STEP, "handle", frozenset({Use.STEP, Use.ITEM})),
+    Step: Base(HandlerKind.STEP, "handle", frozenset({Use.STEP, Use.ITEM, Use.CLEANUP})),
     StreamingStep: Base(HandlerKind.STEP, "stream", frozenset({Use.STEP})),
     ForEachHandler: Base(HandlerKind.STEP, "handle_item", frozenset({Use.ITEM})),
     ForEachReducer: Base(HandlerKind.STEP, "reduce", frozenset({Use.REDUCER})),
     RepeatCondition: Base(HandlerKind.STEP, "matches", frozenset({Use.CONDITION})),
-    Compensation: Base(HandlerKind.STEP, "handle"),
+    Compensation: Base(HandlerKind.STEP, "handle", frozenset({Use.CLEANUP})),
     Job: Base(HandlerKind.JOB, "handle"),
 }
 """The base classes of the class form. A step may be given for the items: then it is called with the state alone."""

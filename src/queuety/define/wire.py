@@ -30,7 +30,7 @@ from queuety.define.names import check_name
 from queuety.define.options import read_attempts, read_priority, read_queue
 from queuety.define.registry import Registry
 from queuety.errors import DefinitionError, PayloadError
-from queuety.model import Definition, Json, StepSpec
+from queuety.model import Definition, Json, StepSpec, Use
 
 
 def definition_to_json(definition: Definition) -> dict[str, Json]:
@@ -145,7 +145,7 @@ def _definition(form: Mapping[str, Json], registry: Registry | None, level: int)
     }
     on_cancel = form.get("on_cancel")
     if on_cancel is not None:
-        on_cancel, _ = ref_from_json(on_cancel, registry, f"workflow {name!r}: on_cancel")
+        on_cancel, _ = ref_from_json(on_cancel, registry, f"workflow {name!r}: on_cancel", Use.CLEANUP)
     definition = Definition(name=name, steps=tuple(steps), on_cancel=on_cancel, **options)
     check_jumps(definition)
     return hashed(definition)

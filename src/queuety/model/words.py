@@ -95,13 +95,15 @@ class Role(StrEnum):
 class Use(StrEnum):
     """What a handler is called as: (state), an item's (state, item, index), a reducer's (state, results).
 
-    A condition's return value counts as true or false; every other handler returns a mapping to merge, or None.
+    A condition's return value counts as true or false, a cleanup's, called with (state), is ignored; every other
+    handler returns a mapping to merge, or None.
     """
 
     STEP = "step"
     ITEM = "item"
     REDUCER = "reducer"
     CONDITION = "condition"
+    CLEANUP = "cleanup"
 
 
 class WaitMode(StrEnum):

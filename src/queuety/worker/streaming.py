@@ -114,7 +114,7 @@ class Streams:
         if self._kept_in is None:
             raise InvalidStateError(f"{job.handler} is a streaming step, and its chunks cannot be kept here")
         if job.role is not Role.STEP:
-            raise InvalidStateError(f"{job.handler} is a streaming step and cannot clean up after a workflow")
+            raise InvalidStateError(f"{job.handler} is a streaming step and runs only as a step of a workflow")
         return _Stream(attempt, self._kept_in, self._inputs.state_of(attempt.work), max_bytes=self._max_bytes)
 
     def _mind_loss(self, stream: _Stream) -> None:

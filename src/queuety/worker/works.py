@@ -17,6 +17,7 @@ from queuety.model import (
     Options,
     Role,
     Span,
+    Use,
     Workflow,
 )
 from queuety.worker.outcome import Unhandled, Work
@@ -48,7 +49,8 @@ def work_of(
     A step's handler and options stand in the definition, any other job's in its own row. `state_characters` is what the
     workflow's state takes at most.
     """
-    task, step_name, iteration = Task(HandlerRef(job.handler, job.config), job.options or NO_OPTIONS), None, None
+    use = Use.CLEANUP if job.role is Role.CLEANUP else Use.STEP
+    task, step_name, iteration = Task(HandlerRef(job.handler, job.config), job.options or NO_OPTIONS, use), None, None
     if workflow is not None and definition is not None and job.role is Role.STEP and job.step_index is not None:
         spec = definition.steps[job.step_index]
         task, step_name = kind_of(spec).task(spec, job, workflow.state), spec.name

@@ -8,15 +8,18 @@ from queuety.define.building.draft import Draft
 from queuety.define.marks import HandlerLike
 from queuety.define.options import read_attempts, read_priority, read_queue
 from queuety.define.wire import read_label
-from queuety.model import Priority
+from queuety.model import Priority, Use
 
 
 class RunOptions(Draft):
     """Options of the run; they may be set before or after the steps that they affect."""
 
     def on_cancel(self, handler: HandlerLike) -> Self:
-        """Has a handler run with the public state, as a durable job, when the run has been cancelled."""
-        ref, _ = self._ref(handler, f"workflow {self._name!r}: on_cancel")
+        """Has a handler run with the public state, as a durable job, when the run has been cancelled.
+
+        A function `(state)`, a `Step` or a `Compensation`; what it returns is ignored.
+        """
+        ref, _ = self._ref(handler, f"workflow {self._name!r}: on_cancel", Use.CLEANUP)
         return self._set(on_cancel=ref)
 
     def on_queue(self, queue: str) -> Self:
