@@ -537,6 +537,12 @@ def test_a_job_gets_its_item_and_its_index() -> None:
     assert (task.arguments, task.shared) == (("second", 1), None)
 
 
+def test_the_values_of_a_large_mapping_are_copied_with_the_state() -> None:
+    spec = each()
+    stage = Stage(flow(spec), {"items": {str(number): number for number in range(1_001)}})
+    assert for_each.task(spec, stage.take(7), stage.workflow.state).shared is None
+
+
 @pytest.mark.parametrize(("count", "shared"), [(1_000, None), (1_001, "items")])
 def test_a_large_list_is_shared_among_the_jobs(count: int, shared: str | None) -> None:
     spec = each()

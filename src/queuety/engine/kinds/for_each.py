@@ -66,7 +66,8 @@ def task(spec: StepSpec, job: Job, state: State, /) -> Task:
         raise DefinitionError(f"step {spec.name!r} has no handler for its items")
     key = settings["items_key"]
     items = items_at(state, key) or ()
-    shared = key if len(items) > LARGE else None
+    # The values of a mapping are a list of our own; what the handler reads in the state is the mapping, a copy.
+    shared = key if len(items) > LARGE and isinstance(state.get(key), list) else None
     return Task(spec.handler, spec.options, Use.ITEM, (items[job.branch], job.branch), shared)
 
 
