@@ -32,3 +32,10 @@ def test_an_async_verb_takes_what_its_verb_takes(name: str) -> None:
 
 def test_there_are_some() -> None:
     assert {"dispatch_async", "wait_async", "workflow_status_async", "run_until_idle_async"} <= set(VERBS)
+    assert {"signal_async", "approve_workflow_async", "why_async"} <= set(VERBS)
+
+
+def test_the_stream_has_an_async_form_that_is_a_generator() -> None:
+    assert inspect.isasyncgenfunction(Queuety.workflow_stream_async)
+    verb, twin = (inspect.signature(each) for each in (Queuety.workflow_stream, Queuety.workflow_stream_async))
+    assert list(twin.parameters.values()) == list(verb.parameters.values())
