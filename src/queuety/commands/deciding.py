@@ -12,15 +12,13 @@ from typing import Any, Final
 
 from queuety.codec import encode
 from queuety.engine.decide import decide_all, start
+from queuety.engine.faults import FAULTS
 from queuety.engine.protocol import NO_FACTS, Facts
-from queuety.errors import ConstraintViolation, InvalidStateError, QueuetyError, StoreError
+from queuety.errors import ConstraintViolation, DefinitionError, InvalidStateError, StoreError
 from queuety.model import AddWorkflow, AppendHistory, Definition, Effect, Event, StartRun, State, Workflow
 from queuety.model.needs import Lacking, Need, NeedGroup, NeedParts, NeedSignals
 from queuety.store.door import Tx
 from queuety.store.facts import read_facts
-
-FAULTS: Final = (QueuetyError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
-"""What a decision may raise that is the fault of one run: its definition, its state, or the engine's own."""
 
 _NOTHING_YET: Final[Mapping[type, Any]] = {NeedSignals: (), NeedGroup: None, NeedParts: ()}
 """What a run that is only being started cannot have."""
@@ -60,15 +58,14 @@ def decide_cases(
     made: dict[int, list[Effect]] = {}
     order = [case.workflow.id for case in left]
     while left:
-        lacking: dict[int, set[Need]] = {}
+        lacking: dict[int, Collection[Need]] = {}
         again: list[Case] = []
         for case in left:
             try:
                 made[case.workflow.id] = _decide(case, facts, now_us=now_us, max_bytes=max_bytes)
             except _LackingOf as lack:
                 again.append(case)
-                for run_id, needs in lack.needs.items():
-                    lacking.setdefault(run_id, set()).update(needs)
+                lacking.update(lack.needs)
             except (InvalidStateError, StoreError):
                 raise
             except FAULTS as error:
@@ -172,14 +169,23 @@ def _started(
 
 
 def _read(tx: Tx, lacking: Mapping[int, Collection[Need]], facts: dict[int, dict[Need, Any]]) -> None:
-    """Reads what is lacking. Raises `StoreError` if that brings nothing new, which would go on for ever."""
+    """Reads what is lacking. Where that needs to know of a run which only a newer version can read, the answer is an
+    error: the run fails at the step that asks, and can be retried once every worker is of that version.
+
+    Raises `StoreError` if reading brings nothing new, which would go on for ever.
+    """
     if not lacking:
         return
-    for run_id, answers in read_facts(tx, lacking).items():
+    strange: dict[int, str] = {}
+    for run_id, answers in read_facts(tx, lacking, strange=strange).items():
         facts.setdefault(run_id, {}).update(answers)
     for run_id, needs in lacking.items():
+        own = facts.setdefault(run_id, {})
+        if run_id in strange:
+            error = DefinitionError(f"{strange[run_id]}; retry the run when every worker has been upgraded")
+            own.update(dict.fromkeys(needs, error))
         for need in needs:
-            if need not in facts.get(run_id, ()):
+            if need not in own:
                 raise StoreError(f"workflow {run_id} needs {need}, which could not be read")
 
 

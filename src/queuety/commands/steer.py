@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from queuety.commands.deciding import Case, OnFault, decide_cases
 from queuety.commands.definitions import Definitions
-from queuety.engine.derail import derailed, undecidable
+from queuety.engine.derail import derailed
+from queuety.engine.faults import undecidable
 from queuety.errors import NotFoundError
 from queuety.model import Cancel, Command, Commanded, Definition, Effect, Event, Signalled, Workflow
 from queuety.store import load, settle

@@ -5,11 +5,13 @@ A `Course` is a decision in the making. It lives for one call of `decide` and na
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from queuety.engine.faults import FAULTS, undecidable
 from queuety.engine.kinds import kind_of
-from queuety.engine.protocol import Facts, Leave, Part, Run, Stay, Verdict
+from queuety.engine.protocol import Facts, Fail, Leave, Part, Run, Stay, Verdict
 from queuety.engine.retry import next_due_us
 from queuety.model import (
     AddJob,
@@ -55,11 +57,17 @@ COMPLETED: Final = WorkflowStatus.COMPLETED
 
 
 class Course:
-    """A workflow as it stands, and what is to be written so far."""
+    """A workflow as it stands, and what is to be written so far.
 
-    __slots__ = ("definition", "effects", "facts", "has_dropped", "now_us", "workflow")
+    With `is_new` it is only being started: a fault of it is raised, and there will be no such run.
+    """
 
-    def __init__(self, workflow: Workflow, definition: Definition, *, now_us: int, facts: Facts) -> None:
+    __slots__ = ("_is_new", "definition", "effects", "facts", "has_dropped", "now_us", "workflow")
+
+    def __init__(
+        self, workflow: Workflow, definition: Definition, *, now_us: int, facts: Facts, is_new: bool = False
+    ) -> None:
+        self._is_new = is_new
         self.workflow = workflow
         self.definition = definition
         self.now_us = now_us
@@ -91,14 +99,29 @@ class Course:
     def hear(self, event: Event, attempt: Attempt | None = None) -> None:
         """Let the current step's kind decide about something that happened to it; `attempt` is it, if it was one."""
         run = self.run()
-        self.apply(kind_of(run.spec).resume(run, event), attempt)
+        kind = kind_of(run.spec)
+        self.apply(self._verdict(lambda: kind.resume(run, event)), attempt)
 
     def enter(self, *, is_retry: bool = False) -> None:
         """Enter the current step, and the steps after it for as long as each is left at once."""
         if not self.is_entered:
             self.workflow = replace(self.workflow, runtime=None)
+        self.apply(self._entered(is_retry=is_retry))
+
+    def _entered(self, *, is_retry: bool = False) -> Verdict:
+        """What entering the current step means."""
         run = self.run(is_retry=is_retry)
-        self.apply(kind_of(run.spec).enter(run))
+        kind = kind_of(run.spec)
+        return self._verdict(lambda: kind.enter(run))
+
+    def _verdict(self, decide: Callable[[], Verdict]) -> Verdict:
+        """What the kind says. A fault of its fails the run here: what was left before is not undone."""
+        if self._is_new:
+            return decide()
+        try:
+            return decide()
+        except FAULTS as error:
+            return Fail(undecidable(error))
 
     def repeat(self, attempt: Failed) -> bool:
         """Put the job back for another attempt, if it has one left."""
@@ -198,8 +221,7 @@ class Course:
         for _ in range(STEPS_AT_ONCE):
             if self.workflow.status is not RUNNING:
                 return
-            run = self.run()
-            verdict = kind_of(run.spec).enter(run)
+            verdict = self._entered()
             if not isinstance(verdict, Leave):
                 self.apply(verdict)
                 return

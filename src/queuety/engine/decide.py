@@ -117,7 +117,7 @@ def start(
         parent_step=parent_step,
         idempotency_key=idempotency_key,
     )
-    course = Course(workflow, definition, now_us=now_us, facts=facts)
+    course = Course(workflow, definition, now_us=now_us, facts=facts, is_new=True)
     course.enter()
     return Decision(course.workflow, (*course.effects, *family.news(workflow, course.workflow, now_us=now_us)))
 

@@ -12,10 +12,7 @@ from queuety.engine.course import Course
 from queuety.engine.decide import keep_signal
 from queuety.engine.family import news
 from queuety.engine.protocol import NO_FACTS
-from queuety.errors import ConstraintViolation
-from queuety.model import Definition, Effect, ErrorInfo, ErrorKind, SaveWorkflow, Signalled, Workflow
-
-_LONGEST = 2000
+from queuety.model import Definition, Effect, ErrorInfo, SaveWorkflow, Signalled, Workflow
 
 
 def derailed(workflow: Workflow, error: ErrorInfo, *, now_us: int, signals: Iterable[Signalled] = ()) -> list[Effect]:
@@ -29,16 +26,3 @@ def derailed(workflow: Workflow, error: ErrorInfo, *, now_us: int, signals: Iter
         return course.effects
     told = news(workflow, course.workflow, now_us=now_us)
     return [*course.effects, *told, SaveWorkflow(course.workflow, workflow)]
-
-
-def undecidable(error: Exception) -> ErrorInfo:
-    """Why a run that could not be decided has failed."""
-    if isinstance(error, ConstraintViolation):
-        return ErrorInfo(
-            str(error)[:_LONGEST], "queuety.errors:ConstraintViolation", kind=ErrorKind.CONSTRAINT_VIOLATION
-        )
-    return ErrorInfo(
-        message=f"the run could not be decided: {type(error).__name__}: {error}"[:_LONGEST],
-        type_name=f"{type(error).__module__}:{type(error).__qualname__}",
-        kind=ErrorKind.DEFINITION_ERROR,
-    )

@@ -50,12 +50,16 @@ class Run:
     def read(self, need: Need) -> Any:
         """What the need asks for; typed readers stand in `facts`. Raises `Lacking` if it was not read yet.
 
-        Whoever calls `decide` then reads what is lacking, in the same transaction, and has it decided anew.
+        Whoever calls `decide` then reads what is lacking, in the same transaction, and has it decided anew. Raises the
+        error that stands for an answer that cannot be had.
         """
         try:
-            return self.facts[need]
+            answer = self.facts[need]
         except KeyError:
             raise Lacking(need) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 @dataclass(frozen=True, slots=True)

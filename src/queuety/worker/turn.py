@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from queuety.commands.deciding import Case, decide_cases
 from queuety.commands.definitions import Definitions
-from queuety.engine.derail import derailed, undecidable
+from queuety.engine.derail import derailed
+from queuety.engine.faults import undecidable
 from queuety.engine.jobs import decide_job
 from queuety.errors import DefinitionError, NotFoundError
 from queuety.model import Effect, Event, Failed, Job, RetryJob, SaveWorkflow, Succeeded, Workflow, WorkflowStatus
