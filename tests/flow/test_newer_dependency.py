@@ -27,15 +27,18 @@ def test_a_wait_for_a_run_that_cannot_be_read_fails_alone_and_may_be_retried(dat
         waiting = app.dispatch_workflow(waiter)
         app.run_until_idle()
         state = app.workflow_status(waiting)
-        assert state is not None and state.status is WorkflowStatus.FAILED
+        assert state is not None
+        assert state.status is WorkflowStatus.FAILED
         assert "retry the run when every worker has been upgraded" in (state.error_message or "")
         done = app.workflow_status(bystander)
-        assert done is not None and done.status is WorkflowStatus.COMPLETED
+        assert done is not None
+        assert done.status is WorkflowStatus.COMPLETED
         table = app.door.tables.workflows.name
         app.door.write(lambda tx: tx.cursor.execute(f"UPDATE {table} SET status = 'completed' WHERE id = {newer}"))
         app.retry_workflow(waiting)
         again = app.workflow_status(waiting)
-        assert again is not None and again.status is WorkflowStatus.COMPLETED
+        assert again is not None
+        assert again.status is WorkflowStatus.COMPLETED
 
 
 def test_a_run_that_waits_at_once_for_one_that_cannot_be_read_is_not_started(database: Database) -> None:
