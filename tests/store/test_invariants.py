@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
+from queuety.model import StepSpec
 from tests.support.databases import Database
-from tests.support.hands import House, definition, single, succeeded
+from tests.support.hands import House, definition, failed, single, succeeded
 from tests.support.invariants import check, problems
 
 GONE = 10**9
@@ -65,6 +66,9 @@ def test_who_was_not_told_is_found(house: House) -> None:
     check(house.door)
     add(house, "watchers", **row_of("watchers", done))
     assert list(problems(house.door)) == [f"workflow {done} has ended, and 900 was not told"]
+    change(house, done, status="failed")  # it may be retried
+    assert not [line for line in problems(house.door) if "told" in line]
+    change(house, done, status="completed")
     change(house, going, watched=0)
     assert f"workflow {going} does not know that 900 watches it" in list(problems(house.door))
 
@@ -103,6 +107,21 @@ def test_a_wait_that_nobody_will_end_is_found(house: House) -> None:
     assert list(problems(house.door)) == [said]
     house.door.write(lambda tx: tx.connection.execute(update(tx.tables.watchers).values(visit=1)))
     check(house.door)
+
+
+def test_a_wait_that_is_decided_and_goes_on_waiting_is_found(house: House) -> None:
+    first, second = house.dispatch_many(definition(), [{}, {}])
+    settings = {"workflows": [first, second], "mode": "any", "keyed": True}
+    waiting = house.dispatch(definition(StepSpec("wait_for_workflows", "wait", settings=settings)))
+    hand = house.hand()
+    jobs = {job.workflow_id: job for job in hand.claim()}
+    hand.turn(looks_around=True)
+    hand.turn(failed(jobs[first], is_final=True))
+    hand.turn(looks_around=True)
+    check(house.door)
+    change(house, second, status="failed", error_message="no", error_kind="StepFailed", failed_step=0, failed_us=1)
+    said = f"workflow {waiting} (waiting_for_workflows): its wait for the runs [{first}, {second}] is decided (I4)"
+    assert said in list(problems(house.door))
 
 
 def test_a_run_that_is_parked_on_one_that_has_ended_is_found(house: House) -> None:

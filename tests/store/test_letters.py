@@ -114,6 +114,16 @@ def test_watchers_are_told_once_each_for_its_visit_and_forgotten(house: House) -
     assert len(inbox(house)) == 3
 
 
+def test_watchers_of_a_failed_run_are_told_and_kept(house: House) -> None:
+    put(house, Watch(1, 8, 2), Watch(2, 8, 2), Watch(3, 8, 2))
+    put(house, TellWatchers(1, 50, forgets=False), TellWatchers(2, 50))
+    assert [letter[4] for letter in inbox(house)] == ['{"id":1}', '{"id":2}']
+    assert watchers(house) == [(1, 8, 2), (3, 8, 2)]
+    put(house, TellWatchers(1, 60, forgets=False), TellWatchers(1, 60))  # retried, and completed in the same turn
+    assert [letter[4] for letter in inbox(house)] == ['{"id":1}', '{"id":2}', '{"id":1}']
+    assert watchers(house) == [(3, 8, 2)]
+
+
 def test_who_comes_to_watch_a_run_in_the_transaction_that_ends_it_is_told_too(house: House) -> None:
     put(house, Watch(1, 8, 2), Watch(2, 8, 2), TellWatchers(1, 50))
     assert [letter[1] for letter in inbox(house)] == [8]

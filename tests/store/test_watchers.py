@@ -14,7 +14,7 @@ from queuety.store.load import Runs
 from queuety.store.watchers import Swept
 from queuety.worker import maintain
 from tests.support.databases import Database
-from tests.support.hands import House, definition, succeeded
+from tests.support.hands import House, definition, failed, succeeded
 
 
 @pytest.fixture
@@ -36,16 +36,17 @@ def left(house: House) -> list[tuple[int, int]]:
     return [(row["workflow_id"], row["waiter_id"]) for row in house.rows("watchers")]
 
 
-def test_who_waits_for_a_run_that_has_ended_or_is_gone_is_told_and_the_others_are_not(house: House) -> None:
-    going, done, cancelled = house.dispatch_many(definition(), [{}, {}, {}])
+def test_who_waits_for_a_run_that_is_over_or_is_gone_is_told_and_the_others_are_not(house: House) -> None:
+    """Who watches a failed run has been told so, and will be told again if it goes on."""
+    going, done, cancelled, lost = house.dispatch_many(definition(), [{}, {}, {}, {}])
     hand = house.hand()
     jobs = {job.workflow_id: job for job in hand.claim()}
-    hand.turn(succeeded(jobs[done]))
+    hand.turn(succeeded(jobs[done]), failed(jobs[lost], is_final=True))
     house.steer(cancelled, Cancel())
     gone = 10**9
-    watch(house, (going, 900, 1), (done, 900, 1), (done, 901, 2), (cancelled, 900, 3), (gone, 902, 4))
+    watch(house, (going, 900, 1), (done, 900, 1), (done, 901, 2), (cancelled, 900, 3), (gone, 902, 4), (lost, 903, 5))
     assert sweep(house) == Swept(4, None)
-    assert left(house) == [(going, 900)]
+    assert left(house) == [(going, 900), (lost, 903)]
     rows = house.rows("inbox")
     assert sorted((row["workflow_id"], row["visit"], row["body"]) for row in rows) == sorted(
         [
@@ -88,7 +89,7 @@ def test_a_sweep_that_finds_nothing_costs_three_reads(house: House) -> None:
     assert all(text.startswith("SELECT") for text in ours)
 
 
-def test_a_run_that_is_just_being_retried_is_left_to_the_next_sweep(house: House) -> None:
+def test_a_run_that_somebody_has_locked_is_left_to_the_next_sweep(house: House) -> None:
     if house.door.dialect.writer_key() is not None:
         pytest.skip("whoever may write has locked everything")
     (run,) = house.dispatch_many(definition(), [{}])

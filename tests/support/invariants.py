@@ -20,6 +20,8 @@ Row = Mapping[str, Any]
 
 OPEN = ("ready", "delayed", "suspect", "leased")
 TERMINAL = ("completed", "failed", "cancelled")
+OVER = ("completed", "cancelled")
+"""Those that no retry brings back."""
 
 
 class Broken(AssertionError):
@@ -45,6 +47,7 @@ def problems(door: Door) -> Iterable[str]:
             rows, (tables.workflows, tables.jobs, tables.history, tables.inbox, tables.ids)
         )
         signals, groups, watchers, chunks = map(rows, (tables.signals, tables.groups, tables.watchers, tables.chunks))
+        steps = {row["hash"]: decode(row["body"])["steps"] for row in rows(tables.definitions)}
     history.sort(key=lambda row: (row["run_id"], row["seq"]))
     by_run: dict[int, list[Row]] = defaultdict(list)
     for row in history:
@@ -71,7 +74,7 @@ def problems(door: Door) -> Iterable[str]:
         own = by_run[workflow["id"]], jobs_of[workflow["id"]], timers
         for problem in (
             *_wrong_with_workflow(workflow, *own),
-            *_wrong_with_wait(workflow, known, letters_to, watchers),
+            *_wrong_with_wait(workflow, steps, known, letters_to, watchers),
         ):
             yield f"workflow {workflow['id']} ({workflow['status']}): {problem}"
     yield from _wrong_with_what_is_kept(known, by_run, signals, watchers, chunks)
@@ -117,9 +120,16 @@ def _runtime(workflow: Row) -> State:
 
 
 def _wrong_with_wait(
-    workflow: Row, known: Mapping[int, Row], letters_to: Mapping[int, list[Row]], watchers: list[Row]
+    workflow: Row,
+    steps: Mapping[str, list[State]],
+    known: Mapping[int, Row],
+    letters_to: Mapping[int, list[Row]],
+    watchers: list[Row],
 ) -> Iterable[str]:
-    """Whether somebody will tell a run that waits for others: a lost wake-up is found here."""
+    """Whether somebody will tell a run that waits for others: a lost wake-up is found here.
+
+    `steps` are those of the definitions, by hash.
+    """
     own_id, visit, runtime = workflow["id"], workflow["visit"], _runtime(workflow)
     if any(letter["kind"] != "timer" for letter in letters_to.get(own_id, ())):
         return
@@ -134,8 +144,22 @@ def _wrong_with_wait(
             for letter in letters_to.get(other, ()):
                 if letter["kind"] == "subscribe" and decode(letter["body"])["waiter"] == own_id:
                     asked.add(other)
-        if asked.isdisjoint(runtime["ids"]):
-            yield f"nobody will tell it of the end of the runs {runtime['ids']}"
+        going = [other for other in runtime["ids"] if other in known and known[other]["status"] not in OVER]
+        if untold := [other for other in going if other not in asked]:
+            yield f"nobody will tell it of the end of the runs {untold}"
+        entry = steps[workflow["definition_hash"]][workflow["current_step"]]
+        if _is_decided(entry, [known[other]["status"] if other in known else "gone" for other in runtime["ids"]]):
+            yield f"its wait for the runs {runtime['ids']} is decided (I4)"
+
+
+def _is_decided(entry: State, statuses: list[str]) -> bool:
+    """Whether these runs can change nothing any more for a wait; `entry` is its step in the definition."""
+    if entry["type"] != "wait_for_workflows":
+        return False
+    completed = statuses.count("completed")
+    active = sum(status not in (*TERMINAL, "gone") for status in statuses)
+    needed = {"all": len(statuses), "any": 1}.get(entry["mode"]) or entry["quorum"]
+    return bool(completed >= needed or completed + active < needed)
 
 
 def _wrong_with_what_is_kept(
@@ -153,7 +177,7 @@ def _wrong_with_what_is_kept(
         watched = known.get(row["workflow_id"])
         if watched is None:
             continue
-        if watched["status"] in TERMINAL:
+        if watched["status"] in OVER:
             yield f"workflow {watched['id']} has ended, and {row['waiter_id']} was not told"
         if not watched["watched"]:
             yield f"workflow {watched['id']} does not know that {row['waiter_id']} watches it"

@@ -233,11 +233,11 @@ class Several:
                     paper.groups[name] = ids
                 case Watch(_, waiter_id, visit):
                     paper.watchers[waiter_id] = visit
-                case TellWatchers():
+                case TellWatchers(forgets=forgets):
                     self.told.append(effect)
                     for waiter_id, visit in paper.watchers.items():
                         self.post(Send(waiter_id, LetterKind.SETTLED, self.now_us, {"id": run_id}, visit))
-                    paper.watchers = {}
+                    paper.watchers = {} if forgets else paper.watchers
                 case Send():
                     self.post(effect)
                 case StartRun(child, definition, payload, parent_id, parent_step):

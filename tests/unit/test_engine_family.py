@@ -142,7 +142,7 @@ def test_a_run_that_is_going_keeps_its_watchers_in_mind() -> None:
     assert [row.entry for row in world.runs[41].rows] == [Entry.NOTED]
     assert world.tell(41, Subscribed(WATCHER + 1, 1)) == [Watch(41, WATCHER + 1, 1)], "the run itself is as it was"
     effects = world.succeed(41)
-    assert effects.count(TellWatchers(41, 0)) == 1
+    assert effects.count(TellWatchers(41, 0, forgets=True)) == 1
     assert [(letter.to, letter.body, letter.visit) for letter in world.letters] == [
         (WATCHER, {"id": 41}, 3),
         (WATCHER + 1, {"id": 41}, 1),
@@ -156,8 +156,13 @@ def test_a_run_that_is_over_tells_at_once(how: str) -> None:
     {"completed": world.succeed, "failed": world.fail}.get(how, lambda run: world.command(run, Cancel()))(41)
     before = world[41]
     assert before.status == how
-    assert world.tell(41, Subscribed(WATCHER, 3)) == [Send(WATCHER, LetterKind.SETTLED, 0, {"id": 41}, 3)]
-    assert world[41] is before
+    effects = world.tell(41, Subscribed(WATCHER, 3))
+    assert effects[0] == Send(WATCHER, LetterKind.SETTLED, 0, {"id": 41}, 3)
+    if how == "failed":
+        assert effects[1] == Watch(41, WATCHER, 3), "it may be retried, and end again"
+        assert (world[41].is_watched, world[41].status) == (True, "failed")
+    else:
+        assert (effects[1:], world[41] is before) == ([], True)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +181,27 @@ def test_watchers_are_told_of_a_cancellation_once(prepare: Callable[[Several], o
     world.command(41, Cancel())
     world.clean(41)
     assert world.told == [TellWatchers(41, 0)]
+
+
+def test_a_failed_run_keeps_its_watchers_until_it_is_over_for_good() -> None:
+    for last in (world_succeeds, world_gives_up):
+        world = Several()
+        world.start(41, flow(then("a")))
+        world.tell(41, Subscribed(WATCHER, 1))
+        world.fail(41)
+        assert (world.told, world.runs[41].watchers) == ([TellWatchers(41, 0, forgets=False)], {WATCHER: 1})
+        last(world)
+        assert (world.told[1:], world.runs[41].watchers) == ([TellWatchers(41, 0)], {})
+        assert world.sent(LetterKind.SETTLED, WATCHER) == [{"id": 41}] * 2
+
+
+def world_succeeds(world: Several) -> None:
+    world.command(41, RetryRun())
+    world.succeed(41)
+
+
+def world_gives_up(world: Several) -> None:
+    world.command(41, Cancel())
 
 
 def test_nobody_is_told_who_has_not_asked() -> None:
@@ -204,7 +230,7 @@ def test_one_who_asks_between_two_failures_of_one_turn_is_told(fragile: Fragile)
     assert world.sent(LetterKind.SETTLED, WATCHER) == [{"id": 41}]
 
 
-def test_a_run_that_fails_a_second_time_tells_those_who_asked_since() -> None:
+def test_a_run_that_fails_a_second_time_tells_all_a_second_time() -> None:
     world = Several()
     world.start(41, flow(then("a")))
     world.tell(41, Subscribed(WATCHER, 1))
@@ -212,7 +238,7 @@ def test_a_run_that_fails_a_second_time_tells_those_who_asked_since() -> None:
     world.command(41, RetryRun())
     world.tell(41, Subscribed(WATCHER + 1, 1))
     world.fail(41)
-    assert world.sent(LetterKind.SETTLED, WATCHER) == [{"id": 41}]
+    assert world.sent(LetterKind.SETTLED, WATCHER) == [{"id": 41}, {"id": 41}]
     assert world.sent(LetterKind.SETTLED, WATCHER + 1) == [{"id": 41}]
 
 
@@ -434,7 +460,7 @@ def test_those_who_watch_are_told_when_a_retry_completes_at_once(fragile: Fragil
     fragile.does = "leave"
     world.command(41, RetryRun())
     assert world[41].status is WorkflowStatus.COMPLETED
-    assert world.sent(LetterKind.SETTLED, WATCHER) == [{"id": 41}]
+    assert world.told == [TellWatchers(41, 0, forgets=False), TellWatchers(41, 0)]
 
 
 def test_a_child_that_cannot_go_on_says_how_it_stands() -> None:

@@ -79,16 +79,18 @@ def test_a_wait_asks_every_active_run_to_tell_and_stands_still() -> None:
     ]
 
 
-def test_only_runs_that_are_still_going_are_asked() -> None:
+def test_only_runs_that_may_complete_yet_are_asked() -> None:
+    """One that has failed can be retried."""
     world = world_of(7, 8, 9)
     end(world, 7, "completed")
     end(world, 8, "failed")
     waiting(world, wait([7, 8, 9, 10], mode="any", result_key="got", quorum=None))
     assert world[ME].status is WorkflowStatus.COMPLETED, "one of any has completed"
-    world = world_of(8, 9)
+    world = world_of(7, 8, 9)
+    end(world, 7, "cancelled")
     end(world, 8, "failed")
-    waiting(world, wait([8, 9, 10], mode="any"))
-    assert [letter.to for letter in world.letters] == [9]
+    waiting(world, wait([7, 8, 9, 10], mode="any"))
+    assert [letter.to for letter in world.letters] == [8, 9]
 
 
 def test_what_has_already_come_about_is_not_waited_for() -> None:
@@ -292,7 +294,7 @@ def test_the_end_of_a_run_between_reading_and_asking_is_told() -> None:
 
 
 def test_a_run_that_goes_on_before_its_end_was_heard_is_asked_again() -> None:
-    """It fails, tells and forgets who watched it, is retried, and only then is its letter opened."""
+    """It fails, tells who watches it, is retried, and only then is its letter opened."""
     world = waiting(world_of(7), wait([7], result_key="got"))
     world.deliver()
     end(world, 7, "failed")
@@ -304,6 +306,48 @@ def test_a_run_that_goes_on_before_its_end_was_heard_is_asked_again() -> None:
     world.deliver()
     assert world[ME].status is WorkflowStatus.COMPLETED
     assert len(world.sent(LetterKind.SUBSCRIBE, 7)) == 2
+
+
+@pytest.mark.parametrize("fails_first", [True, False])
+@pytest.mark.parametrize(("mode", "quorum"), [("any", None), ("quorum", 1)])
+def test_a_run_that_fails_and_completes_after_all_wakes_the_wait(mode: str, quorum: int, fails_first: bool) -> None:
+    """Whether it failed before the wait was reached, or while it was waited for; the other one never ends."""
+    world = world_of(7, 8)
+    if fails_first:
+        end(world, 7, "failed")
+    waiting(world, wait([7, 8], mode, quorum=quorum, result_key="got"))
+    world.deliver()
+    if not fails_first:
+        end(world, 7, "failed")
+        world.deliver()
+    assert (world[ME].status, world.runs[7].watchers) == (WAITING, {ME: 1})
+    world.command(7, RetryRun())
+    world.deliver()
+    end(world, 7, "completed")
+    world.deliver()
+    assert (world[ME].status, list(world[ME].state["got"])) == (WorkflowStatus.COMPLETED, ["7"])
+    assert world.runs[7].watchers == {}
+
+
+def test_a_run_that_failed_between_reading_and_asking_tells_and_keeps_the_wait_in_mind() -> None:
+    world = waiting(world_of(7, 8), wait([7, 8], "any", result_key="got"))
+    end(world, 7, "failed")
+    world.deliver()
+    assert (world[ME].status, world.sent(LetterKind.SETTLED, ME)) == (WAITING, [{"id": 7}])
+    world.command(7, RetryRun())
+    end(world, 7, "completed")
+    world.deliver()
+    assert world[ME].state == {"got": {"7": {"by": 7, "k7": True}}}
+
+
+def test_two_failed_runs_are_asked_once_each() -> None:
+    """The answer that one has failed is no reason to ask it again."""
+    world = world_of(7, 8, 9)
+    end(world, 7, "failed")
+    waiting(world, wait([7, 8, 9], "any"))
+    end(world, 8, "failed")
+    world.deliver()
+    assert [len(world.sent(LetterKind.SUBSCRIBE, other)) for other in (7, 8, 9)] == [1, 1, 1]
 
 
 def test_a_run_that_is_deleted_before_it_was_asked_is_lost() -> None:

@@ -37,14 +37,16 @@ FROM_PARENT = 0
 def news(was: Workflow, now: Workflow, *, now_us: int) -> list[Effect]:
     """What others are to be told of a change by one event: that the run has ended, is clean now, or goes on again.
 
-    A run that is retried may complete at once; then it has gone on and ended.
+    A run that is retried may complete at once; then it has gone on and ended. One that has failed keeps its watchers,
+    and is cancelled for good.
     """
     told: list[Effect] = []
     was_over, is_over = was.status.is_terminal, now.status.is_terminal
     goes_on = was_over and (not is_over or now.status is WorkflowStatus.COMPLETED is not was.status)
     has_ended = is_over and (not was_over or goes_on)
-    if has_ended and now.is_watched:
-        told.append(TellWatchers(now.id, now_us))
+    is_given_up = was.status is WorkflowStatus.FAILED and now.status is WorkflowStatus.CANCELLED
+    if now.is_watched and (has_ended or is_given_up):
+        told.append(TellWatchers(now.id, now_us, forgets=now.status is not WorkflowStatus.FAILED))
     if now.parent_id is None:
         return told
     if goes_on:
@@ -80,12 +82,13 @@ def _standing(workflow: Workflow, parent_id: int, now_us: int) -> Send:
 
 
 def _note_watcher(course: Course, event: Subscribed) -> None:
-    """Keep the run in mind, or tell it at once if there is nothing left to wait for."""
+    """Keep the run in mind if there is something left to wait for, and tell it at once if this run has ended."""
     workflow = course.workflow
     if workflow.status.is_terminal:
         body = {"id": workflow.id}
         course.effects.append(Send(event.waiter_id, LetterKind.SETTLED, course.now_us, body, event.visit))
-        return
+        if workflow.status is not WorkflowStatus.FAILED:
+            return
     course.effects.append(Watch(workflow.id, event.waiter_id, event.visit))
     if not workflow.is_watched:
         course.workflow = replace(workflow, is_watched=True)

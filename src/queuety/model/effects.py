@@ -147,10 +147,12 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class TellWatchers:
-    """Tell all that watch the run that it has ended, and forget them."""
+    """Tell all that watch the run that it has ended. `forgets` says whether they are forgotten: not where the run has
+    failed, since it may go on and end again."""
 
     workflow_id: int
     now_us: int
+    forgets: bool = True
 
 
 @dataclass(frozen=True, slots=True)

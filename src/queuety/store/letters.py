@@ -73,17 +73,18 @@ def _note(tx: Tx, watched: Sequence[Watch]) -> None:
 
 
 def _told(tx: Tx, told: Sequence[TellWatchers]) -> list[tuple[Any, ...]]:
-    """The letters to all who watch these runs, who are then forgotten."""
+    """The letters to all who watch these runs; who watches one that is over for good is then forgotten."""
     if not told:
         return []
     statements = tx.statements
     ended = {run.workflow_id: run.now_us for run in told}
-    runs = sorted(ended)
+    runs, over = sorted(ended), {run.workflow_id for run in told if run.forgets}
     watching = statements.select_among(
         tx.cursor, WATCHER_COLUMNS, statements.watchers, "workflow_id", runs, " ORDER BY workflow_id, waiter_id"
     )
-    if watching:
-        statements.change_among(tx.cursor, f"DELETE FROM {statements.watchers}", "workflow_id", runs)
+    left = sorted({row[0] for row in watching} & over)
+    if left:
+        statements.change_among(tx.cursor, f"DELETE FROM {statements.watchers}", "workflow_id", left)
     bodies = {workflow_id: encode({"id": workflow_id}) for workflow_id in runs}
     return [
         (waiter_id, ended[workflow_id], LetterKind.SETTLED.value, visit, bodies[workflow_id])

@@ -1,6 +1,7 @@
-"""The backstop for a lost wake-up: runs that have ended, and somebody still waits to be told.
+"""The backstop for a lost wake-up: runs that are over for good, and somebody still waits to be told.
 
-Whoever ends a run tells its watchers in the same transaction, so this finds nothing unless that went wrong.
+Whoever ends a run tells its watchers in the same transaction, so this finds nothing unless that went wrong. Those of a
+failed run were told too; they are kept because it may be retried.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from queuety.store import letters
 from queuety.store.statements import WATCHER_COLUMNS
 from queuety.store.tx import Tx
 
-_TERMINAL = [status.value for status in WorkflowStatus if status.is_terminal]
+_OVER = [WorkflowStatus.COMPLETED.value, WorkflowStatus.CANCELLED.value]
 
 _FIRST = (-1, -1)
 """Below every key."""
@@ -30,7 +31,7 @@ class Swept:
 
 
 def stale_watchers(tx: Tx, after: tuple[int, int] | None, limit: int, *, now_us: int) -> Swept:
-    """Tells those whose run has ended or is not there, among the first `limit` watchers past this key, and forgets
+    """Tells those whose run is over or is not there, among the first `limit` watchers past this key, and forgets
     them.
 
     Two statements where nobody is to be told. A run that somebody else has locked is left to the next sweep.
@@ -43,13 +44,13 @@ def stale_watchers(tx: Tx, after: tuple[int, int] | None, limit: int, *, now_us:
     statements = tx.statements
     rows = statements.select_among(tx.cursor, ("id", "status"), statements.workflows, "id", watched)
     there = {row[0] for row in rows}
-    over = [row[0] for row in rows if row[1] in _TERMINAL]
+    over = [row[0] for row in rows if row[1] in _OVER]
     stale = set(watched) - there
     if over:
-        # Asked again under the lock: a failed run may just have been retried, and watched anew.
-        marks = ", ".join([statements.parameter] * len(_TERMINAL))
+        # Asked again under the lock: whoever brings a run back to life holds it.
+        marks = ", ".join([statements.parameter] * len(_OVER))
         tail = f" AND status IN ({marks}) ORDER BY id{statements.bulk.for_update}"
-        still = statements.select_among(tx.cursor, ("id",), statements.workflows, "id", over, tail, *_TERMINAL)
+        still = statements.select_among(tx.cursor, ("id",), statements.workflows, "id", over, tail, *_OVER)
         stale |= {row[0] for row in still}
     told = [row for row in page if row[0] in stale]
     if told:

@@ -4,8 +4,8 @@
 "result_key"?, "keyed": bool}`. The ids are settled on when the step is entered. Not `keyed` is the wait for a single
 run, whose state is the result itself; any other result is an object from ids, as strings, to states.
 
-Each run that is still going is asked to tell when it has ended. What it tells is only a reason to look: the wait is
-decided by how the runs stand.
+Each run that may complete yet is asked to tell when it has ended; one that has failed may, since it can be retried.
+What it tells is only a reason to look: the wait is decided by how the runs stand.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ def enter(run: Run) -> Verdict:
         "waiting_for": [str(workflow_id) for workflow_id in found],
         "wait_mode": run.spec.settings["mode"],
     }
-    asked = tuple(_ask(run, workflow_id) for workflow_id in found if _is_active(run, found, workflow_id))
+    standing = facts.standing(run, found)
+    asked = tuple(_ask(run, workflow_id) for workflow_id in found if _may_complete(standing.get(workflow_id)))
     part = Part(Entry.WAITING, control={"_waiting": waiting})
     return Stay(asked, {"ids": list(found)}, WorkflowStatus.WAITING_FOR_WORKFLOWS, part)
 
 
 def resume(run: Run, event: Event) -> Verdict:
-    """Look again. A run that has told of its end and goes on by now (it was retried) is asked once more."""
+    """Look again. A run that has told of its end and goes on by now is asked once more."""
     kept = run.workflow.runtime
     if kept is None:
         return Stay()
@@ -74,7 +75,7 @@ def resume(run: Run, event: Event) -> Verdict:
     verdict = _look(run, found)
     if not isinstance(verdict, Stay):
         return verdict
-    if isinstance(event, DependencySettled) and _is_active(run, found, event.id):
+    if isinstance(event, DependencySettled) and _is_active(facts.standing(run, found).get(event.id)):
         return Stay((_ask(run, event.id),), kept)
     return Stay(runtime=kept)
 
@@ -114,8 +115,11 @@ def _output(settings: State, states: Mapping[int, State]) -> State:
     return {result_key: {str(workflow_id): state for workflow_id, state in states.items()}}
 
 
-def _is_active(run: Run, of: tuple[int, ...], workflow_id: int) -> bool:
-    how = facts.standing(run, of).get(workflow_id)
+def _may_complete(how: Standing | None) -> bool:
+    return how is not None and how.status not in (WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED)
+
+
+def _is_active(how: Standing | None) -> bool:
     return how is not None and not how.status.is_terminal
 
 
