@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from queuety import Queuety
 from queuety.errors import InvalidStateError, StoreUnavailable
-from queuety.model import Cancel, Definition, HandlerRef, Job, Pause, Resume, RetryRun, StepSpec
+from queuety.model import Cancel, Definition, HandlerRef, Pause, Resume, RetryRun, StepSpec
 from queuety.store import claims, queues
-from queuety.store.dialects import Limits
-from queuety.store.door import Door
-from queuety.store.settle import NotHeld
 from queuety.worker.maintain import give_back_of_dead, recover, renew
-from queuety.worker.outcome import Outcome, Returned, Unhandled
-from queuety.worker.turn import Order, Turn
-from tests.store.breaking import cut, driver_error
+from queuety.worker.outcome import Returned, Unhandled
 from tests.support.databases import Database
-from tests.support.hands import Dump, Hand, House, definition, failed, new_job, pause_of, single, succeeded
+from tests.support.hands import Dump, definition, failed, new_job, pause_of, single, succeeded
 from tests.support.invariants import check
+from tests.support.scenes import Action, Scene, Worker, dump, scene_of
 
 CHAIN = definition(single("one", backoff=(0.0,)), single("two", backoff=(0.0,)))
 WITH_DELAY = definition(single("one"), pause_of(60), single("two"), name="slow")
@@ -38,49 +33,6 @@ WITH_CLEANUP = definition(single("one"), name="tidy", on_cancel=HandlerRef("test
 
 NEVER = 1_000_000
 """No transaction has so many statements."""
-
-PATIENT = Limits(patience_s=20)
-IMPATIENT = Limits(patience_s=0)
-
-
-class Scene:
-    """A house to look at, and the same database through a door that is broken; `patient` ones try again."""
-
-    def __init__(self, url: str, *, patient: bool) -> None:
-        self.seen = House(url)
-        self.house = House(url, clock=self.seen.clock, limits=PATIENT if patient else IMPATIENT)
-        self._raw: list[Any] = []
-        event.listen(self.house.door.engine, "checkout", lambda raw, *_: self._raw.append(raw))
-
-    @property
-    def door(self) -> Door:
-        """The door that is broken."""
-        return self.house.door
-
-    def break_at(self, number: int) -> list[str]:
-        """Breaks the connection before the statement of this number, once; gives back the statements as they come."""
-        said: list[str] = []
-        kind = self.door.dialect.name
-
-        def hook(statement: str) -> None:
-            said.append(statement)
-            if len(said) - 1 != number:
-                return
-            if kind == "sqlite" or statement == "COMMITTED" or not self._raw:
-                raise driver_error(kind, "lost")
-            cut(self._raw[-1])  # the driver finds out by itself
-
-        self.door.on_statement = hook
-        return said
-
-    def close(self) -> None:
-        self.door.on_statement = None
-        self.house.door.close()
-        self.seen.door.close()
-
-
-Action = Callable[[], Any]
-"""Makes the transaction; may be called again after it has failed."""
 
 
 @dataclass(frozen=True)
@@ -104,59 +56,6 @@ KINDS: list[Kind] = []
 def kind(prepare: Callable[[Scene], tuple[Action, Callable[[], None]]]) -> Any:
     KINDS.append(Kind(prepare.__name__.strip("_").replace("_", "-"), prepare))
     return prepare
-
-
-class Worker:
-    """A process that makes turns through the broken door, as its loop does: what could not be settled is carried."""
-
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self.hand: Hand = scene.house.hand()
-        self.works: list[Job] = []
-        self.settled: list[Outcome] = []
-        self.lost: list[Outcome] = []
-
-    def claimed(self, *, slots: int = 100) -> list[Job]:
-        """Jobs that it holds already, through the door that nothing breaks."""
-        made = self.hand.make(self.hand.order(slots=slots, looks_around=True), door=self._scene.seen.door)
-        return [work.job for work in made.works]
-
-    def turning(self, *outcomes: Outcome, **more: Any) -> Action:
-        """Makes this turn until it has settled everything; a connection's end leaves locks for a moment."""
-        left = list(outcomes)
-
-        def act() -> None:
-            until = time.monotonic() + 10
-            while True:
-                made = self._turn(self.hand.order(left, **more))
-                self.works += [work.job for work in made.works]
-                self.settled += made.settled
-                self.lost += made.lost
-                left[:] = made.carried
-                if not left:
-                    return
-                assert time.monotonic() < until
-
-        return act
-
-    def _turn(self, order: Order) -> Turn:
-        try:
-            return self.hand.make(order)
-        except NotHeld:
-            return self.hand.make(replace(order, careful=True))
-
-    def until_claimed(self, count: int, act: Action) -> Action:
-        """The same turn again until it has claimed so many: rows that a dying connection holds are passed over."""
-
-        def again() -> None:
-            act()
-            until = time.monotonic() + 10
-            while len(self.works) < count:
-                assert time.monotonic() < until, self.works
-                made = self._turn(self.hand.order(slots=count - len(self.works), looks_around=True))
-                self.works += [work.job for work in made.works]
-
-        return again
 
 
 def no_check() -> None:
@@ -537,20 +436,6 @@ def _pause_a_queue(scene: Scene) -> tuple[Action, Callable[[], None]]:
         assert scene.seen.row("queues", name=name)["changes"] == 1
 
     return lambda: scene.door.write(lambda tx: queues.pause(tx, name)), verify
-
-
-@contextmanager
-def scene_of(database: Database, *, patient: bool) -> Iterator[Scene]:
-    scene = Scene(database.url, patient=patient)
-    try:
-        yield scene
-    finally:
-        scene.close()
-
-
-def dump(scene: Scene) -> Dump:
-    """Everything but the counter of ids, which rises in transactions of its own, and definitions, which stay."""
-    return scene.seen.dump(without=("ids", "definitions"))
 
 
 def made(scene: Scene, what: Kind, number: int) -> tuple[list[str], Action, Callable[[], None], Dump]:
