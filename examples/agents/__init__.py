@@ -1,0 +1,1 @@
+"""A planner, executors, a writer and a person who decides: `python -m examples.agents`."""
