@@ -1,4 +1,4 @@
-"""Every block of code in README.md and docs/ runs; `tests/support/pages.py` says what a page may ask for."""
+"""Every block of code in README.md, docs/ and examples/ runs; `tests/support/pages.py` says what a page may ask for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from tests.support.pages import blocks, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {path.relative_to(ROOT).as_posix(): path for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]}
+FILES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
+PAGES = {path.relative_to(ROOT).as_posix(): path for path in FILES}
 SKIPPED = {
     f"{name}:{block.line}": block.value
     for name, path in PAGES.items()
