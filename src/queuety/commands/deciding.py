@@ -23,8 +23,8 @@ from queuety.store.facts import read_facts
 _NOTHING_YET: Final[Mapping[type, Any]] = {NeedSignals: (), NeedGroup: None, NeedParts: ()}
 """What a run that is only being started cannot have."""
 
-OnFault = Callable[[Workflow, Exception], list[Effect]]
-"""What becomes of a run that cannot be decided, instead of what it should have become."""
+OnFault = Callable[[Workflow, Sequence[Event], Exception], list[Effect]]
+"""What becomes of a run for which these events cannot be decided, instead of what it should have become."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def decide_cases(
             except FAULTS as error:
                 if on_fault is None:
                     raise
-                made[case.workflow.id] = on_fault(case.workflow, error)
+                made[case.workflow.id] = on_fault(case.workflow, case.events, error)
         _read(tx, lacking, facts)
         left = again
     for run_id in order:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from queuety.commands.deciding import Case, OnFault, decide_cases
 from queuety.commands.definitions import Definitions
@@ -75,8 +75,8 @@ def _on_fault(event: Event, *, now_us: int) -> OnFault | None:
     if not isinstance(event, Signalled):
         return None
 
-    def fail(workflow: Workflow, error: Exception) -> list[Effect]:
+    def fail(workflow: Workflow, events: Sequence[Event], error: Exception) -> list[Effect]:
         _log.error("workflow %d cannot be decided; it fails", workflow.id, exc_info=error)
-        return derailed(workflow, undecidable(error), now_us=now_us, signals=[event])
+        return derailed(workflow, undecidable(error), now_us=now_us, events=events)
 
     return fail

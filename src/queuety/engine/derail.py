@@ -10,19 +10,28 @@ from collections.abc import Iterable
 
 from queuety.engine.course import Course
 from queuety.engine.decide import keep_signal
-from queuety.engine.family import news
+from queuety.engine.family import answer, news
 from queuety.engine.protocol import NO_FACTS
-from queuety.model import Definition, Effect, ErrorInfo, SaveWorkflow, Signalled, Workflow
+from queuety.model import Definition, Effect, ErrorInfo, Event, SaveWorkflow, Signalled, Subscribed, Told, Workflow
 
 
-def derailed(workflow: Workflow, error: ErrorInfo, *, now_us: int, signals: Iterable[Signalled] = ()) -> list[Effect]:
-    """Effects that fail the run and bury what it has open; none for a run that has ended. The signals are kept."""
+def derailed(workflow: Workflow, error: ErrorInfo, *, now_us: int, events: Iterable[Event] = ()) -> list[Effect]:
+    """Effects that fail the run, unless it has ended, and bury what it has open.
+
+    Of the events that could not be decided, signals are kept and the letters of other runs answered: whoever waits for
+    this one or started it would otherwise hear nothing of it ever.
+    """
     course = Course(workflow, Definition(workflow.name, ()), now_us=now_us, facts=NO_FACTS)
-    for signal in signals:
-        keep_signal(course, signal)
+    happened = tuple(events)
+    for event in happened:
+        if isinstance(event, Signalled):
+            keep_signal(course, event)
     if not workflow.status.is_terminal:
         course.fail(error)
-    if course.workflow is workflow:
-        return course.effects
-    told = news(workflow, course.workflow, now_us=now_us)
-    return [*course.effects, *told, SaveWorkflow(course.workflow, workflow)]
+    course.effects.extend(news(workflow, course.workflow, now_us=now_us))
+    for event in happened:
+        if isinstance(event, (Subscribed, Told)):
+            answer(course, event)
+    if course.workflow is not workflow:
+        course.effects.append(SaveWorkflow(course.workflow, workflow))
+    return course.effects

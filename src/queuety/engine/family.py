@@ -76,6 +76,16 @@ def hear(course: Course, event: Subscribed | ChildSettled | ChildRevived | Told)
     course.note_since(was)
 
 
+def answer(course: Course, event: Subscribed | Told) -> None:
+    """Tell the run that has written how this one stands, which has ended; nothing else is done."""
+    was = course.workflow
+    if isinstance(event, Subscribed):
+        _note_watcher(course, event)
+    else:
+        course.effects.append(_standing(was, event.parent_id, course.now_us))
+    course.note_since(was)
+
+
 def _standing(workflow: Workflow, parent_id: int, now_us: int) -> Send:
     body = {"id": workflow.id, "status": workflow.status.value, "is_clean": is_clean(workflow)}
     return Send(parent_id, LetterKind.CHILD, now_us, body)

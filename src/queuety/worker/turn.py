@@ -160,9 +160,9 @@ def _decided(
 ) -> list[Effect]:
     """What the events lead to. A run that cannot be decided fails by itself and takes no other with it."""
 
-    def on_fault(workflow: Workflow, error: Exception) -> list[Effect]:
+    def on_fault(workflow: Workflow, happened: Sequence[Event], error: Exception) -> list[Effect]:
         _log.error("workflow %d cannot be decided; it fails", workflow.id, exc_info=error)
-        return derailed(workflow, undecidable(error), now_us=now_us)
+        return derailed(workflow, undecidable(error), now_us=now_us, events=happened)
 
     effects: list[Effect] = []
     cases: list[Case] = []
@@ -171,7 +171,7 @@ def _decided(
         try:
             definition = definitions.get(tx, workflow.definition_hash)
         except (NotFoundError, DefinitionError) as error:
-            effects += on_fault(workflow, error)
+            effects += on_fault(workflow, events[workflow_id], error)
         else:
             cases.append(Case(workflow, definition, events[workflow_id]))
     return effects + decide_cases(tx, cases, now_us=now_us, max_bytes=max_bytes, on_fault=on_fault)
