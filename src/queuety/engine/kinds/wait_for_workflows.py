@@ -153,7 +153,12 @@ def _named(run: Run) -> tuple[Sequence[Json] | None, str]:
     if group is not None:
         where = f"group {group!r}"
         members = facts.group(run, group)
-        return members, where if members is not None else f"{where} is unknown: no step of the run has started it"
+        if members is not None:
+            return members, where
+        return (
+            None,
+            f"{where} is unknown: no step of the run has started it; give one of them group_key={group!r}",
+        )
     wanted = settings["workflows"]
     if not isinstance(wanted, str):
         return wanted, "the list of workflows"
