@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
+
+import pytest
 
 from queuety import Queuety, WorkflowStatus, step, workflow
 from queuety.model import ErrorKind
 from queuety.store.door import Tx
-from tests.support.flowing import status_of
+from tests.support.flowing import status_of, working
 
 State = dict[str, Any]
 
@@ -43,3 +46,46 @@ def test_a_cancelled_parent_cleans_up_though_its_failed_child_cannot_be_decided(
     app.cancel_workflow(parent)
     without_definition(app, "child").run_until_idle()
     assert status_of(app, parent).compensation_status == "completed"
+
+
+@step
+def heavy(state: State) -> State:
+    return {"heavy": True}
+
+
+@pytest.fixture
+def refusing(app: Queuety, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Queuety:
+    """A store that cannot write what a run takes over from another, for a reason that nobody has foreseen."""
+    from queuety.store import settle
+
+    write = settle.write
+
+    def refuse(tx: Any, plan: Any, *more: Any, **options: Any) -> Any:
+        if any(row.job is None and "heavy" in (row.changed or {}) for row in plan.history):
+            raise RuntimeError("the disk is made of cheese")
+        return write(tx, plan, *more, **options)
+
+    monkeypatch.setattr("queuety.worker.turn.write", refuse)
+    caplog.set_level(logging.CRITICAL, "queuety.worker")
+    return app
+
+
+@pytest.mark.parametrize("how", ["run_until_idle", "worker"])
+def test_letters_whose_consequence_cannot_be_written_fail_their_run_and_no_other(refusing: Queuety, how: str) -> None:
+    """MySQL's packet held no two dependencies' states at once: no worker got past their letters."""
+    app = refusing
+    dependency = app.workflow("dependency").then(heavy).dispatch()
+    guilty = app.workflow("guilty").wait_for_workflow(dependency).dispatch()
+    other = app.workflow("other").then(fine).dispatch()
+    innocent = [app.workflow("innocent").wait_for_workflow(other, "other").then(fine).dispatch() for _ in range(3)]
+    if how == "worker":
+        with working(app):
+            failed = app.wait(guilty, 30)
+            assert [app.wait(run, 30).status for run in innocent] == [WorkflowStatus.COMPLETED] * 3
+    else:
+        app.run_until_idle()
+        failed = status_of(app, guilty)
+        assert [status_of(app, run).status for run in innocent] == [WorkflowStatus.COMPLETED] * 3
+    assert failed.status is WorkflowStatus.FAILED
+    assert "cheese" in (failed.error_message or "")
+    assert failed.failed_step == 0

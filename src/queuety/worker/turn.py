@@ -41,7 +41,8 @@ class Order:
 
     `looks_around`: also open what is due in the inboxes and promote delayed jobs. `careful`: ask first which jobs are
     still held, after a turn in which one was not. `alone`: claim one suspect instead of ready jobs. `was_asleep`: the
-    process had asked to be told of work; if it now finds some, it need not be told any more.
+    process had asked to be told of work; if it now finds some, it need not be told any more. `letters_of`: open what is
+    due for this run, and no other's; with a `fault`, it fails of that.
     """
 
     outcomes: Sequence[Outcome]
@@ -52,6 +53,8 @@ class Order:
     careful: bool = False
     alone: bool = False
     was_asleep: bool = False
+    letters_of: int | None = None
+    fault: Exception | None = None
 
 
 @dataclass(slots=True)
@@ -95,7 +98,8 @@ def turn(
     outcomes = _still_held(tx, order.outcomes, result) if order.careful else order.outcomes
     known = _put_back(tx, outcomes, result, now_us=now_us, grace_us=defaults.handler_grace_us)
     held, events, answers = _gather(tx, known, order, runs, result, definitions, now_us=now_us)
-    effects = [*answers, *_decided(tx, held, events, definitions, now_us=now_us, max_bytes=defaults.max_value_bytes)]
+    limit = defaults.max_value_bytes
+    effects = [*answers, *_decided(tx, held, events, definitions, now_us=now_us, max_bytes=limit, fault=order.fault)]
     for outcome in known:
         if outcome.job.workflow_id is None:
             effects += decide_job(outcome, now_us=now_us)
@@ -157,8 +161,12 @@ def _decided(
     *,
     now_us: int,
     max_bytes: int | None,
+    fault: Exception | None,
 ) -> list[Effect]:
-    """What the events lead to. A run that cannot be decided fails by itself and takes no other with it."""
+    """What the events lead to. A run that cannot be decided fails by itself and takes no other with it.
+
+    With a `fault` it is known that what they lead to cannot be written.
+    """
 
     def on_fault(workflow: Workflow, happened: Sequence[Event], error: Exception) -> list[Effect]:
         _log.error("workflow %d cannot be decided; it fails", workflow.id, exc_info=error)
@@ -168,6 +176,9 @@ def _decided(
     cases: list[Case] = []
     for workflow_id in sorted(events):
         workflow = held[workflow_id].workflow
+        if fault is not None:
+            effects += on_fault(workflow, events[workflow_id], fault)
+            continue
         try:
             definition = definitions.get(tx, workflow.definition_hash)
         except (NotFoundError, DefinitionError) as error:
@@ -277,11 +288,14 @@ def _gather(
             result.carried.extend(own)
         else:  # the run is gone: `_refuse_late` has its job go too, which would be recovered for ever
             result.settled.extend(own)
+    due: list[int] = [] if order.letters_of is None else [order.letters_of]
     if order.looks_around:
         promoted = claims.promote(tx, now_us=now_us, limit=PROMOTED)
         result.has_more = promoted > 0 and (order.slots == 0 or order.alone)
         result.wakes_others = result.wakes_others or promoted > order.slots
         due = [workflow_id for workflow_id in load.due_workflows(tx, now_us, LETTERS) if workflow_id not in absent]
+        result.has_more_due = promoted >= PROMOTED or len(due) >= LETTERS
+    if due:
         strange.clear()
         held |= load.lock(tx, runs, [workflow_id for workflow_id in due if workflow_id not in held], strange=strange)
         for workflow_id, reason in strange.items():
@@ -298,7 +312,6 @@ def _gather(
         absent = [workflow_id for workflow_id in due if workflow_id not in held and workflow_id not in strange]
         gone = sorted(set(absent) - load.existing(tx, absent))
         answers = answers_for_missing(load.letters_of_missing(tx, gone), now_us=now_us)
-        result.has_more_due = promoted >= PROMOTED or len(due) >= LETTERS
     return held, events, answers
 
 
