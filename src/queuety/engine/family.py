@@ -100,8 +100,9 @@ def _note_watcher(course: Course, event: Subscribed) -> None:
         if workflow.status is not WorkflowStatus.FAILED:
             return
     course.effects.append(Watch(workflow.id, event.waiter_id, event.visit))
-    if not workflow.is_watched:
-        course.workflow = replace(workflow, is_watched=True)
+    # The row is written even if it says so already: on Galera a lock holds on one node only, and what ends the run on
+    # another one at this moment must collide with this, or nobody would be told.
+    course.workflow = replace(workflow, is_watched=True)
 
 
 def _mind_child(course: Course, event: ChildSettled) -> None:
