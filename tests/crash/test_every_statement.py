@@ -25,7 +25,7 @@ from queuety.worker.outcome import Returned, Unhandled
 from tests.support.databases import Database
 from tests.support.hands import Dump, definition, failed, new_job, pause_of, single, succeeded
 from tests.support.invariants import check
-from tests.support.scenes import Action, Scene, Worker, dump, scene_of
+from tests.support.scenes import Action, Scene, Worker, app_of, dump, scene_of
 
 CHAIN = definition(single("one", backoff=(0.0,)), single("two", backoff=(0.0,)))
 WITH_DELAY = definition(single("one"), pause_of(60), single("two"), name="slow")
@@ -271,14 +271,6 @@ def _clean_up(scene: Scene) -> tuple[Action, Callable[[], None]]:
 
 
 # Dispatches
-
-
-def app_of(scene: Scene) -> Queuety:
-    """An application that goes through the broken door."""
-    app = Queuety(scene.seen.url, clock=scene.seen.clock)
-    app._door = scene.door
-    app._is_migrated = True
-    return app
 
 
 FORM: dict[str, Any] = {"name": "form", "steps": [{"type": "delay", "name": "wait", "seconds": 60}]}

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import event
 
+from queuety import Queuety
 from queuety.model import Job
 from queuety.store.dialects import Limits
 from queuety.store.door import Door
@@ -41,14 +42,21 @@ class Scene:
         """The door that is broken."""
         return self.house.door
 
-    def break_at(self, number: int) -> list[str]:
-        """Breaks the connection before the statement of this number, once; gives back the statements as they come."""
+    def be(self, *, patient: bool) -> None:
+        """Whether what goes through the broken door is tried again, from now on."""
+        self.door.limits = PATIENT if patient else IMPATIENT
+
+    def break_at(self, point: int | str) -> list[str]:
+        """Breaks the connection once, before the statement of this number, or the first of this text.
+
+        Gives back the statements as they come.
+        """
         said: list[str] = []
         kind = self.door.dialect.name
 
         def hook(statement: str) -> None:
             said.append(statement)
-            if len(said) - 1 != number:
+            if len(said) - 1 != point if isinstance(point, int) else said.count(point) != 1 or statement != point:
                 return
             if kind == "sqlite" or statement == "COMMITTED" or not self._raw:
                 raise driver_error(kind, "lost")
@@ -132,3 +140,11 @@ def scene_of(database: Database, *, patient: bool) -> Iterator[Scene]:
 def dump(scene: Scene) -> Dump:
     """Everything but the counter of ids, which rises in transactions of its own, and definitions, which stay."""
     return scene.seen.dump(without=("ids", "definitions"))
+
+
+def app_of(scene: Scene) -> Queuety:
+    """An application that goes through the broken door."""
+    app = Queuety(scene.seen.url, clock=scene.seen.clock)
+    app._door = scene.door
+    app._is_migrated = True
+    return app
