@@ -1,0 +1,91 @@
+"""What the reference of runs is told in: marks of what happened, ways to end, and what is done to plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from queuety.model import HandlerRef, StepSpec
+from tests.support.definitions_at_random import Payload, Place
+
+OVER = ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened to a run. `standing` is the status of every run just before, by id, and
+    "running" for those that are started in the same transaction."""
+
+    what: str
+    now_us: int
+    standing: dict[int, str]
+    visit: int | None = None
+    place: Place = None
+    id: int | None = None
+    command: str = ""
+    signal: tuple[str, Payload] = ("", {})
+
+
+class NothingMore(Exception):
+    """Nothing else happens to the run: it stands where it stands."""
+
+
+class Cancelled(Exception):
+    """The run was cancelled."""
+
+
+class Failing(Exception):
+    """The step cannot be settled; the run fails."""
+
+    def __init__(self, kind: str, message: str | None = None) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.message = message
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a job has said: what it returned, or why it has failed for good."""
+
+    place: Place
+    output: Payload
+    error: str | None
+
+
+def handler_of(spec: StepSpec) -> HandlerRef:
+    assert spec.handler is not None
+    return spec.handler
+
+
+def public(output: Payload) -> Payload:
+    return {key: value for key, value in output.items() if not key.startswith("_")}
+
+
+def items_at(state: Payload, key: str) -> list[Any] | None:
+    found = state.get(key)
+    if isinstance(found, dict):
+        return list(found.values())
+    return [] if found is None else found if isinstance(found, list) else None
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Numbers by value; a boolean is no number."""
+    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
+
+
+def are_apart(spec: StepSpec) -> bool:
+    """Whether no two branches set the same key."""
+    keys = [key for branch in spec.branches for key in public(dict((branch.handler.config or {})["set"]))]
+    return len(keys) == len(set(keys))
+
+
+def signal_output(settings: Any, used: dict[str, Payload]) -> Payload:
+    key = settings.get("result_key")
+    if "outcomes" in settings:
+        ((name, payload),) = used.items()
+        if key is not None:
+            return {key: {"outcome": name, "signal": name, "data": payload}}
+        return {**public(payload), "decision_outcome": name, "decision_signal": name}
+    if key is None:
+        return {name: value for payload in used.values() for name, value in public(payload).items()}
+    return {key: next(iter(used.values())) if len(settings["names"]) == 1 else used}
