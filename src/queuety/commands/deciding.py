@@ -116,7 +116,7 @@ def _decide(case: Case, facts: Mapping[int, Facts], *, now_us: int, max_bytes: i
             case.workflow, case.definition, case.events, now_us=now_us, facts=facts.get(run_id, NO_FACTS)
         )
     except Lacking as lack:
-        raise _LackingOf({run_id: (lack.need,)}) from None
+        raise _LackingOf({run_id: lack.needs}) from None
     if max_bytes is not None:
         _check_sizes(case.workflow, effects, max_bytes)
     for effect in effects:
@@ -162,9 +162,10 @@ def _started(
                 facts=own,
             )
         except Lacking as lack:
-            if type(lack.need) not in _NOTHING_YET:
-                raise _LackingOf({run_id: (lack.need,)}) from None
-            own[lack.need] = _NOTHING_YET[type(lack.need)]
+            unknown = [need for need in lack.needs if type(need) not in _NOTHING_YET]
+            if unknown:
+                raise _LackingOf({run_id: unknown}) from None
+            own |= {need: _NOTHING_YET[type(need)] for need in lack.needs}
     return [AddWorkflow(decision.workflow, asked.payload), *_with_starts(decision.effects, facts, now_us=now_us)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from queuety.engine.protocol import Run
@@ -54,6 +54,11 @@ def signals(run: Run, name: str, *, at_once: int = SIGNALS_AT_ONCE) -> Iterator[
     for effect in run.pending:
         if isinstance(effect, KeepSignal) and effect.name == name and effect.seq not in used:
             yield Signal(effect.seq, effect.name, effect.payload)
+
+
+def expect_signals(run: Run, names: Iterable[str], *, at_once: int) -> None:
+    """Has the first signals of all these names read at once."""
+    run.expect(NeedSignals(name, 0, at_once) for name in names)
 
 
 def standing(run: Run, of: tuple[int, ...]) -> dict[int, Standing]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -60,6 +60,15 @@ class Run:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def expect(self, needs: Iterable[Need]) -> None:
+        """Has all of these read at once that were not read yet. Raises `Lacking`.
+
+        A fact that is asked for alone costs a statement and the whole decision once more.
+        """
+        lacking = [need for need in needs if need not in self.facts]
+        if lacking:
+            raise Lacking(*lacking)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,16 @@ from queuety.model.words import CleanupStatus, State, WorkflowStatus
 
 
 class Lacking(Exception):
-    """A fact is needed that was not read yet. Nothing was decided."""
+    """Facts are needed, at least one, that were not read yet. Nothing was decided."""
 
-    def __init__(self, need: Need) -> None:
-        super().__init__(need)
-        self.need = need
+    def __init__(self, *needs: Need) -> None:
+        super().__init__(*needs)
+        self.needs = needs
+
+    @property
+    def need(self) -> Need:
+        """The first of them."""
+        return self.needs[0]
 
 
 @dataclass(frozen=True, slots=True)

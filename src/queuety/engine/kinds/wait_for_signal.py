@@ -96,6 +96,7 @@ def _choose(run: Run) -> dict[str, Signal]:
     settings = run.spec.settings
     is_picky = bool(settings.get("match_payload")) or settings.get("correlation_key") is not None
     at_once = facts.SIGNALS_AT_ONCE if is_picky else 1
+    facts.expect_signals(run, settings["names"], at_once=at_once)
     found: dict[str, Signal] = {}
     for name in settings["names"]:
         for signal in facts.signals(run, name, at_once=at_once):
