@@ -30,7 +30,7 @@ from queuety.worker.wake import Ear, Wakes
 
 _log = logging.getLogger("queuety.worker")
 
-LOOK_AROUND_US: Final = 50_000
+LOOK_AROUND_S: Final = 0.05
 """A busy worker looks for what has come due this often, besides the moments that it knows of."""
 CARRY_PAUSE_S: Final = (0.002, 0.1)
 """How long it waits, first and at most, when all that is left belongs to workflows that others have locked."""
@@ -66,6 +66,8 @@ class Loop:
         self._pauses = -1
         self._next_us: int | None = None
         self._looked_us = 0
+        # Pauses between looks are kept by this clock: the database's may stand (a test's), or be set back.
+        self._looked = self._look_from = -LOOK_AROUND_S
         self._is_hungry = True
         self._has_suspects = terms.takes_suspects_only
         self._holds_suspect = False
@@ -157,7 +159,7 @@ class Loop:
             was_asleep=self._wakes.is_asleep,
         )
         if looks:
-            self._looked_us = now_us
+            self._looked_us, self._looked = now_us, time.monotonic()
         try:
             result = self._turns.make(order, on=line)
         except StoreUnavailable:
@@ -170,7 +172,7 @@ class Loop:
             self._reap(line)
             self._reconcile(line)
             if result.has_more_due:
-                self._next_us = now_us
+                self._next_us, self._look_from = now_us, self._looked
 
     def _take(self) -> list[Outcome]:
         """All outcomes that have arrived."""
@@ -198,12 +200,10 @@ class Loop:
         if order.alone:
             self._has_suspects = self._holds_suspect = bool(result.works)
         self._is_hungry = result.has_more or (self._is_hungry and order.slots == 0)
-        if (
-            result.seen is None
-            and result.next_us is not None
-            and (self._next_us is None or result.next_us < self._next_us)
-        ):
-            self._next_us = result.next_us
+        if result.seen is None and result.next_us is not None:
+            due_s = max(result.next_us - self._door.now_us(), 0) / 1_000_000
+            self._look_from = min(self._look_from, time.monotonic() + due_s)
+            self._next_us = result.next_us if self._next_us is None else min(self._next_us, result.next_us)
         if result.carried:
             self._outcomes.extendleft(reversed(result.carried))
             if not result.settled and not result.works:
@@ -219,10 +219,11 @@ class Loop:
 
         One that always has something in hand never sleeps, and looks nowhere else.
         """
-        if self._next_us is not None and self._next_us <= now_us:
+        moment = time.monotonic()
+        if self._next_us is not None and self._next_us <= now_us and moment >= self._look_from:
             self._next_us = None
             return True
-        return is_busy and now_us - self._looked_us >= LOOK_AROUND_US
+        return is_busy and moment - self._looked >= LOOK_AROUND_S
 
     def _slots(self) -> int:
         """How many jobs may be claimed now: none beside a suspect, none by a process that is there for suspects.
@@ -247,7 +248,8 @@ class Loop:
         """Waits until rung, until the next known moment, or until it is time to ask the database."""
         timeout_s = self._wakes.poll_s
         if self._next_us is not None:
-            timeout_s = min(timeout_s, max(self._next_us - now_us, 0) / 1_000_000)
+            due_s = max((self._next_us - now_us) / 1_000_000, self._look_from - time.monotonic(), 0.0)
+            timeout_s = min(timeout_s, due_s)
         if self._stop_by is not None:
             timeout_s = min(timeout_s, max(self._stop_by - time.monotonic(), 0.001))
         has_room = self._slots() > 0
@@ -286,8 +288,7 @@ class Loop:
         if seen.next_us is not None:
             # What was due at the last look and is still there (a lease that may not be ended yet) waits for a poll.
             is_left = seen.next_us <= self._looked_us
-            pace_us = max(LOOK_AROUND_US, round(self._wakes.poll_s * 1_000_000)) if is_left else LOOK_AROUND_US
-            self._next_us = max(seen.next_us, self._looked_us + pace_us)
+            self._look_from = self._looked + (max(LOOK_AROUND_S, self._wakes.poll_s) if is_left else LOOK_AROUND_S)
 
     def _reap(self, line: Line) -> None:
         try:
