@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuety import Queuety, WorkflowStatus, step, workflow
+from queuety import Queuety, WorkflowStatus, errors, step, workflow
 from queuety.model import ErrorKind
 from queuety.store import facts
 from queuety.store.door import Tx
@@ -108,3 +108,49 @@ def test_a_wait_for_many_signals_reads_them_together(app: Queuety, monkeypatch: 
         app.signal(run, name, {"name": name})
     assert status_of(app, run).state == {"got": {name: {"name": name} for name in names}}
     assert len(reads) == 1
+
+
+def test_a_letter_that_is_no_json_holds_up_nobody_else(app: Queuety, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "queuety.worker")
+    first = app.workflow("first").then(fine).dispatch()
+    unheard = app.workflow("unheard").wait_for_workflow(first).dispatch()
+    second = app.workflow("second").wait_for_workflow(first).then(fine).dispatch()
+
+    def spoil(tx: Tx) -> None:
+        tx.cursor.execute(
+            f"UPDATE {tx.statements.inbox} SET body = '{{no JSON' WHERE id IN (SELECT least.id FROM "
+            f"(SELECT MIN(id) AS id FROM {tx.statements.inbox}) AS least)"
+        )
+
+    app.door.write(spoil)
+    app.run_until_idle()
+    assert status_of(app, second).status is WorkflowStatus.COMPLETED
+    app.cancel_workflow(unheard)
+
+
+def test_a_definition_that_is_no_json_holds_up_nobody_else(app: Queuety, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "queuety.worker")
+    app.workflow("spoilt").delay(seconds=0).then(fine).dispatch()
+    other = app.workflow("other").then(fine).dispatch()
+    bodies: list[str] = []
+
+    def spoil(tx: Tx) -> None:
+        table, p = tx.tables.definitions.name, tx.statements.parameter
+        tx.cursor.execute(f"SELECT body FROM {table} WHERE name = 'spoilt'")
+        bodies.append(tx.cursor.fetchone()[0])
+        tx.cursor.execute(f"UPDATE {table} SET body = {p} WHERE name = 'spoilt'", ["{no JSON"])
+
+    def mend(tx: Tx) -> None:
+        table, p = tx.tables.definitions.name, tx.statements.parameter
+        tx.cursor.execute(f"UPDATE {table} SET body = {p} WHERE name = 'spoilt'", bodies)
+
+    app.door.write(spoil)
+    app.definitions._known.clear()
+    app.run_until_idle()
+    assert status_of(app, other).status is WorkflowStatus.COMPLETED
+    app.door.write(mend)
+
+
+def test_an_item_cannot_stand_where_its_index_does(app: Queuety) -> None:
+    with pytest.raises(errors.DefinitionError, match="start_item_index holds the item's index"):
+        app.workflow("w").start_workflows("items", workflow("c").then(fine), payload_key="start_item_index")

@@ -6,7 +6,7 @@ from threading import Lock
 
 from queuety.codec import decode, encode
 from queuety.define.wire import definition_from_json, definition_to_json, nested
-from queuety.errors import NotFoundError
+from queuety.errors import DefinitionError, NotFoundError, PayloadError
 from queuety.model import Definition
 from queuety.store import definitions
 from queuety.store.door import Door, Tx
@@ -21,14 +21,19 @@ class Definitions:
         self._lock = Lock()
 
     def get(self, tx: Tx, definition_hash: str) -> Definition:
-        """The definition with this hash. Raises `NotFoundError` if the database has none."""
+        """The definition with this hash. Raises `NotFoundError` if the database has none, `DefinitionError` if what it
+        has cannot be read."""
         known = self._known.get(definition_hash)
         if known is not None:
             return known
         body = definitions.body_of(tx, definition_hash)
         if body is None:
             raise NotFoundError(f"no definition with hash {definition_hash} is in the database")
-        definition = definition_from_json(decode(body), None)
+        try:
+            form = decode(body)
+        except PayloadError as error:
+            raise DefinitionError(f"the definition with hash {definition_hash}: {error}") from error
+        definition = definition_from_json(form, None)
         with self._lock:
             self._known[definition_hash] = definition
         return definition

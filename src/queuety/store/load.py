@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from queuety.codec import decode
-from queuety.errors import StoreError
+from queuety.errors import PayloadError, StoreError
 from queuety.model import LetterKind, State, Workflow
 from queuety.model.deltas import fold
 from queuety.store.claims import UNREADABLE_US
@@ -286,4 +286,12 @@ def _taken(tx: Tx, workflow_ids: Sequence[int], tail: str, *more: Any, now_us: i
         later = f"UPDATE {statements.inbox} SET due_us = {statements.parameter}"
         strange = [row[0] for row in rows if row[2] not in _KINDS]
         statements.change_among(cursor, later, "id", strange, "", now_us + UNREADABLE_US)
-    return [Letter(row[0], row[1], LetterKind(row[2]), row[3], decode(row[4]) if row[4] else None) for row in known]
+    return [Letter(row[0], row[1], LetterKind(row[2]), row[3], _body(row[4])) for row in known]
+
+
+def _body(text: str | None) -> Any:
+    """What the letter says; None where nobody can read it, which is no reason to leave the others closed."""
+    try:
+        return decode(text) if text else None
+    except PayloadError:
+        return None
