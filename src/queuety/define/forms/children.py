@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from queuety.define.forms.form import Form, Settings, only_given, read_flag, read_key, required
 from queuety.define.forms.workflows import read_group
+from queuety.errors import DefinitionError
 
 
 def start_settings(given: Mapping[str, Any], where: str) -> Settings:
@@ -16,6 +17,8 @@ def start_settings(given: Mapping[str, Any], where: str) -> Settings:
         key: read_key(required({**_DEFAULTS, **given}, key, where), f"{where}: {key}")
         for key in ("items_key", "result_key", "payload_key")
     }
+    if keys["payload_key"] == "start_item_index":
+        raise DefinitionError(f"{where}: payload_key: start_item_index holds the item's index; choose another name")
     return only_given(
         **keys,
         inherit_state=read_flag(given.get("inherit_state", True), f"{where}: inherit_state"),
