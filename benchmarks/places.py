@@ -16,7 +16,8 @@ SERVERS = {
     "postgresql": ("QUEUETY_TEST_POSTGRESQL_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/test"),
     "mysql": ("QUEUETY_TEST_MYSQL_URL", "mysql+pymysql://root@127.0.0.1:3306/test"),
 }
-NAME = "queuety_bench"
+NAME = f"queuety_bench_{os.getpid()}"
+"""Its own for every process: two that measure at once would empty each other's database."""
 
 
 @dataclass(frozen=True, slots=True)

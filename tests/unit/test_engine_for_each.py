@@ -543,7 +543,7 @@ def test_the_values_of_a_large_mapping_are_copied_with_the_state() -> None:
     assert for_each.task(spec, stage.take(7), stage.workflow.state).shared is None
 
 
-@pytest.mark.parametrize(("count", "shared"), [(1_000, None), (1_001, "items")])
+@pytest.mark.parametrize(("count", "shared"), [(100, None), (101, "items")])
 def test_a_large_list_is_shared_among_the_jobs(count: int, shared: str | None) -> None:
     spec = each()
     stage = Stage(flow(spec), {"items": list(range(count))})

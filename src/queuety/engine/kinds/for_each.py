@@ -45,8 +45,8 @@ NAME: Final = "for_each"
 ITEMS_AT_ONCE: Final = 1_000
 """Items that are given a job in one transaction; the rest follow in transactions of their own."""
 
-LARGE: Final = 1_000
-"""Items from which on the list is worth sharing among the jobs instead of giving each its copy."""
+LARGE: Final = 100
+"""Above so many items the jobs share the list: a copy for each took two thirds of the time of a step with 500 items."""
 
 
 @dataclass(frozen=True, slots=True)
