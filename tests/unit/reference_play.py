@@ -82,7 +82,10 @@ class Play:
         self.world = World({one.hash: one for one in every_definition(self.story.roots)})
 
     def act(self) -> Play:
-        """All of it: the start, the tape, and whatever can still happen; then also for those that were paused."""
+        """All of it: the start, the tape, and whatever can still happen; then also for those that were paused.
+
+        What has failed is retried up to twice, by the length of the tape.
+        """
         with self.world.answering():
             roots = list(zip(ROOTS, self.story.roots, self.story.payloads, strict=False))
             for run_id, definition, payload in reversed(roots):
@@ -93,8 +96,12 @@ class Play:
             for sort, which in zip(self.tape[::2], self.tape[1::2], strict=False):
                 self.move(sort, which)
             self.drain()
-            while paused := [run for run, paper in self.world.runs.items() if paper.workflow.status == "paused"]:
+            while paused := self.those("paused"):
                 self.command(paused[0], "resume")
+                self.drain()
+            for _ in range(len(self.tape) % 3 if self.is_rough else 0):
+                for run_id in self.those("failed"):
+                    self.command(run_id, "retry")
                 self.drain()
         return self
 
@@ -110,8 +117,10 @@ class Play:
             self.kill(self.hands[which % len(self.hands)])
         elif sort == 13:
             names = ROUGH if self.is_rough else GENTLE
-            runs = sorted(self.world.runs)
-            self.command(runs[(which // len(names)) % len(runs)], names[which % len(names)])
+            name = names[which % len(names)]
+            fitting = self.those({"resume": "paused", "retry": "failed"}.get(name, "running"))
+            runs = fitting if fitting and which % 5 else self.those()
+            self.command(runs[(which // len(names)) % len(runs)], name)
         elif sort in (10, 11, 12) and self.batches:
             self.batch(which, most_runs=1 if sort < 12 else 3)
         else:
@@ -128,6 +137,11 @@ class Play:
         if choices:
             act, what = choices[which % len(choices)]
             act(what)
+
+    def those(self, status: str | None = None) -> list[int]:
+        """The runs with this status, or all."""
+        runs = self.world.runs.items()
+        return sorted(run_id for run_id, paper in runs if status in (None, paper.workflow.status))
 
     def claimable(self) -> list[Open]:
         jobs = [held for paper in self.world.runs.values() for held in paper.jobs.values()]
