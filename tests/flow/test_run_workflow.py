@@ -402,3 +402,45 @@ def test_a_finished_parent_refuses_what_its_status_forbids_whatever_its_child_wa
         for one in (run, only_child(app, run).id):
             with pytest.raises(errors.InvalidStateError):
                 operation(one)
+
+
+def test_a_paused_run_whose_child_fails_has_failed_and_goes_on_with_it(app: Queuety) -> None:
+    run = within(app, app.workflow("c").then(fails_until_mended)).dispatch()
+    app.run_until_idle(max_jobs=1)
+    app.pause_workflow(run)
+    failed = ended(app, run)
+    assert (failed.status, failed.error_kind) == (WorkflowStatus.FAILED, ErrorKind.CHILD_FAILED)
+    note("mended")
+    app.retry_workflow(only_child(app, run).id)
+    assert ended(app, run).status is WorkflowStatus.COMPLETED
+    assert notes == ["before", "tried", "mended", "tried", "after"]
+
+
+def test_a_paused_run_that_is_cancelled_takes_its_child_with_it(app: Queuety) -> None:
+    run = tower(app, 2, None, cleaned=True).dispatch()
+    app.run_until_idle()
+    app.pause_workflow(run)
+    app.pause_workflow(floors_of(app, run)[1].id)
+    app.cancel_workflow(run)
+    app.run_until_idle()
+    assert {floor.status for floor in floors_of(app, run)} == {WorkflowStatus.CANCELLED}
+    assert notes[2:] == ["cleaned 2", "cleaned 1", "cleaned 0"]
+
+
+def test_a_child_that_starts_nothing_but_fails_at_once_fails_its_parent_with_it(app: Queuety) -> None:
+    """Its first step is left or fails as it is entered: in the very transaction that starts it."""
+    run = within(app, app.workflow("c").for_each("nothing", double, mode="first_success")).dispatch()
+    failed = ended(app, run)
+    assert (failed.status, failed.error_kind, failed.failed_step) == ("failed", ErrorKind.CHILD_FAILED, 1)
+    assert only_child(app, run).error_kind is ErrorKind.FOR_EACH_UNSATISFIABLE
+    app.retry_workflow(run)
+    assert ended(app, run).status is WorkflowStatus.FAILED
+    assert len(app.list_workflows(parent_id=run)) == 1
+
+
+def test_a_state_that_is_large_goes_down_and_comes_up(app: Queuety) -> None:
+    payload = {f"key {number}": "x" * 10_000 for number in range(30)}
+    run = tower(app, 3, bind(put, key="top", value="y" * 100_000)).dispatch(payload)
+    state = ended(app, run).state
+    assert {key: state[key] for key in payload} == payload
+    assert (state["top"], state["out 0"]) == ("y" * 100_000, True)
