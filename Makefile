@@ -6,6 +6,9 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 JOBS   ?= 2
 
+# Scenarios of chance, whose rounds `make proof` raises too.
+CROWDS := fan_out_at_once.py families_at_once.py many_items.py shared_by_processes.py
+
 # The first interpreter that is new enough and can make a virtual environment.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
@@ -48,7 +51,7 @@ bench: $(STAMP) ## steps per second and latency on each database, beside its raw
 	$(BIN)/python -m benchmarks $(ARGS)
 
 proof: $(STAMP) ## the random and the crash tests, many more rounds than usual
-	QUEUETY_TEST_PROOF=1 $(BIN)/pytest --timeout 3600 tests/unit tests/crash $(ARGS)
+	QUEUETY_TEST_PROOF=1 $(BIN)/pytest --timeout 3600 tests/unit tests/crash $(addprefix tests/flow/test_,$(CROWDS)) $(ARGS)
 
 clean: ## what was built, except what is yours
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

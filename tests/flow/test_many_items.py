@@ -66,7 +66,7 @@ def end(state: State) -> State:
 def finished(app: Queuety, run: int) -> State:
     """The aggregate, worked out by a worker beside the test."""
     with working(app, concurrency=64):
-        done = app.wait(run, 100)
+        done = app.wait(run, 600)
     assert done.status is WorkflowStatus.COMPLETED, done.error_message
     out = done.state["out"]
     assert isinstance(out, dict)
