@@ -30,6 +30,11 @@ def ends_once_mended(state: State) -> State:
     return {"ended": True}
 
 
+@step
+def tidy(state: State) -> None:
+    note("tidied")
+
+
 def held(app: Queuety, count: int = 1) -> list[int]:
     """Runs that end with their signal `go`."""
     return app.dispatch_many(app.workflow("held").wait_for_signal("go").then(ends), [{}] * count)
@@ -270,6 +275,22 @@ def test_a_waiter_that_is_deleted_hurts_nobody(app: Queuety) -> None:
 def rows(app: Queuety, table: str) -> list[tuple[Any, ...]]:
     with app.door.reading() as connection:
         return [tuple(row) for row in connection.execute(select(getattr(app.door.tables, table)))]
+
+
+# while no worker is up
+
+
+def test_a_cancellation_while_no_worker_is_up_reaches_everybody_once_one_is(app: Queuety) -> None:
+    """H5: it was only broadcast, and forgotten."""
+    child = app.workflow("child").wait_for_signal("go").on_cancel(tidy)
+    parent = app.workflow("parent").run_workflow("child", child).on_cancel(tidy).dispatch()
+    waiter = app.workflow("waiter").wait_for_workflow(parent).dispatch()
+    (found,) = app.list_workflows(parent_id=parent)
+    app.cancel_workflow(parent)
+    assert [status(app, run) for run in (parent, waiter)] == [WorkflowStatus.CANCELLED, WAITING]
+    with working(app):
+        until(lambda: notes == ["tidied", "tidied"] and status(app, waiter) is FAILED)
+    assert status(app, found.id) is WorkflowStatus.CANCELLED
 
 
 # by a worker

@@ -1,4 +1,4 @@
-"""What the status, the list and `why` tell of a run that waits, field by field."""
+"""What the status, the list and the timeline tell of a run that waits, field by field."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from queuety import Queuety, WaitMode, WorkflowState, WorkflowStatus, step
 from queuety.testing import ManualClock
-from tests.support.cli import done, told
+from tests.support.cli import told
 from tests.support.databases import Database
 from tests.support.flowing import status_of
 
@@ -158,53 +158,11 @@ def test_the_timeline_says_what_was_waited_for_and_what_came(app: Queuety) -> No
     ]
 
 
-def test_why_says_what_is_missing_and_how_it_is_given(app: Queuety) -> None:
-    run = app.workflow("w").wait_for_signals(["a", "b"], name="hold", match_payload={"ok": 1}, timeout=3600).dispatch()
-    app.signal(run, "a", {"ok": 1})
-    app.signal(run, "b", {"ok": 2})
-    said = app.why(run)
-    assert (said.reason, said.details["unfit"]) == ("waiting_for_signal", {"b": 1})
-    assert said.answer == (
-        f"Workflow {run} (w) waits at step 'hold' for all of the signals 'a' and 'b'. 'a' has come, 'b' is missing. "
-        "1 signal 'b' has come whose payload is not what it asks for. It gives up in 1 h (2026-01-01T01:00:00Z); then "
-        f"the run fails. `queuety workflow signal {run} b` sends it."
-    )
-
-
-def test_why_says_who_is_to_answer(app: Queuety) -> None:
-    run = app.workflow("w").wait_for_approval().wait_for_decision().wait_for_input().dispatch()
-    for verb, words in (("approve", "approve"), ("approve", "reject"), ("input", "input")):
-        assert f"`queuety workflow {words} {run}" in app.why(run).answer
-        (app.approve_workflow if verb == "approve" else app.submit_workflow_input)(run)
-    assert app.why(run).reason == "completed"
-
-
-def test_why_follows_the_runs_that_are_waited_for(app: Queuety) -> None:
-    held = app.workflow("held").wait_for_signal("go").dispatch()
-    failed = app.workflow("failed").then(fails).dispatch()
-    run = app.workflow("w").wait_for_workflows([held, failed, 10**9], WaitMode.ANY, name="wait").dispatch()
-    app.run_until_idle()
-    said = app.why(run)
-    assert said.reason == "waiting_for_workflows"
-    assert said.answer.startswith(
-        f"Workflow {run} (w) waits at step 'wait' for any of 3 workflows. "
-        f"Lost: {failed} (failed) and {10**9} (missing). Left: {held} held (waiting_for_signal)."
-    )
-    app.cancel_workflow(held)
-    told_ = app.why(run)
-    assert told_.reason == "waiting_for_workflows"
-    assert "goes on as soon as a worker looks" in told_.answer
-    app.run_until_idle()
-    assert app.why(run).reason == "failed"
-
-
 def test_the_command_line_says_the_same(app: Queuety, database: Database) -> None:
     run = app.workflow("w").wait_for_decision().dispatch()
     waiter = app.workflow("w").wait_for_workflow(run).dispatch()
     app.run_until_idle()
     place = ("--database", database.url)
-    assert done(*place, "why", str(run)) == app.why(run).answer + "\n"
-    assert told(*place, "why", str(waiter))["reason"] == app.why(waiter).reason
     status = told(*place, "workflow", "status", str(waiter))
     assert [status[name] for name in WAIT_FIELDS] == waits(status_of(app, waiter))
     listed = told(*place, "workflow", "list", "--status", "waiting_for_signal")

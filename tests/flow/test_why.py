@@ -1,0 +1,137 @@
+"""`why`: what a run waits for, what of it has come, and what a person can do; in words, also of all it depends on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import delete
+
+from queuety import Queuety, WaitMode, WorkflowStatus, step
+from queuety.testing import ManualClock
+from queuety.worker import maintain
+from tests.support.cli import done, told
+from tests.support.databases import Database
+from tests.support.flowing import status_of
+
+State = dict[str, Any]
+
+
+@step
+def work(state: State) -> State:
+    return {}
+
+
+@step(max_attempts=1)
+def fails(state: State) -> State:
+    raise ValueError("no luck")
+
+
+def test_why_says_what_is_missing_and_how_it_is_given(app: Queuety) -> None:
+    run = app.workflow("w").wait_for_signals(["a", "b"], name="hold", match_payload={"ok": 1}, timeout=3600).dispatch()
+    app.signal(run, "a", {"ok": 1})
+    app.signal(run, "b", {"ok": 2})
+    said = app.why(run)
+    assert (said.reason, said.details["unfit"]) == ("waiting_for_signal", {"b": 1})
+    assert said.answer == (
+        f"Workflow {run} (w) waits at step 'hold' for all of the signals 'a' and 'b'. 'a' has come, 'b' is missing. "
+        "1 signal 'b' has come whose payload is not what it asks for. It gives up in 1 h (2026-01-01T01:00:00Z); then "
+        f"the run fails. `queuety workflow signal {run} b` sends it."
+    )
+
+
+def test_why_says_who_is_to_answer(app: Queuety) -> None:
+    run = app.workflow("w").wait_for_approval().wait_for_decision().wait_for_input().dispatch()
+    for verb, words in (("approve", "approve"), ("approve", "reject"), ("input", "input")):
+        assert f"`queuety workflow {words} {run}" in app.why(run).answer
+        (app.approve_workflow if verb == "approve" else app.submit_workflow_input)(run)
+    assert app.why(run).reason == "completed"
+
+
+def test_why_follows_the_runs_that_are_waited_for(app: Queuety) -> None:
+    held = app.workflow("held").wait_for_signal("go").dispatch()
+    failed = app.workflow("failed").then(fails).dispatch()
+    run = app.workflow("w").wait_for_workflows([held, failed, 10**9], WaitMode.ANY, name="wait").dispatch()
+    app.run_until_idle()
+    said = app.why(run)
+    assert said.reason == "waiting_for_workflows"
+    assert said.answer.startswith(
+        f"Workflow {run} (w) waits at step 'wait' for any of 3 workflows. "
+        f"Lost: {failed} (failed) and {10**9} (missing). Left: {held} held (waiting_for_signal)."
+    )
+    app.cancel_workflow(held)
+    told_ = app.why(run)
+    assert told_.reason == "waiting_for_workflows"
+    assert "goes on as soon as a worker looks" in told_.answer
+    app.run_until_idle()
+    assert app.why(run).reason == "failed"
+
+
+def test_why_says_whether_a_signal_that_came_was_of_any_use(app: Queuety) -> None:
+    run = app.workflow("w").wait_for_signal("paid", correlation_key="order").dispatch({"order": 7})
+    for order in (8, 9, "7"):
+        app.signal(run, "paid", {"order": order})
+    app.signal(run, "unpaid", {"order": 7})
+    said = app.why(run)
+    assert said.details["unfit"] == {"paid": 3}
+    assert "3 signals 'paid' have come whose payload is not what it asks for." in said.answer
+
+
+def test_why_says_where_a_wait_goes_when_its_time_is_over(app: Queuety, clock: ManualClock) -> None:
+    run = app.workflow("w").wait_for_signal("go", timeout=60, on_timeout="late").then(work, "late").dispatch()
+    assert "It gives up in 1 min (2026-01-01T00:01:00Z); then it goes on at step 'late'." in app.why(run).answer
+    clock.advance(seconds=60)
+    assert "then it goes on at step 'late'" in app.why(run).answer
+    app.run_until_idle()
+    assert app.why(run).reason == "completed"
+
+
+def test_why_says_what_became_of_a_wait(app: Queuety, clock: ManualClock) -> None:
+    late = app.workflow("w").wait_for_signal("go", timeout=60).dispatch()
+    clock.advance(seconds=60)
+    app.run_until_idle()
+    lost = app.workflow("w").wait_for_workflow(late).dispatch()
+    for run, kind in ((late, "WaitTimeout"), (lost, "WaitUnsatisfiable")):
+        said = app.why(run)
+        assert said.reason == "failed"
+        assert f"({kind})" in said.answer
+        assert f"`queuety workflow retry {run}`" in said.answer
+
+
+def test_why_finds_a_message_that_was_lost(app: Queuety) -> None:
+    """Nobody tells the run any more: its dependency has ended, and the row that says who waits for it is gone."""
+    one = app.workflow("held").wait_for_signal("go").dispatch()
+    run = app.workflow("w").wait_for_workflow(one).dispatch()
+    app.run_until_idle()
+    (row,) = watchers(app)
+    app.door.write(lambda tx: tx.connection.execute(delete(tx.tables.watchers)))
+    app.signal(one, "go")
+    app.run_until_idle()
+    said = app.why(run)
+    assert (status_of(app, run).status, said.reason) == (WorkflowStatus.WAITING_FOR_WORKFLOWS, "not_told")
+    assert "which is a bug" in said.answer
+    app.door.write(lambda tx: tx.connection.execute(tx.tables.watchers.insert().values(row)))
+    maintain.tell_again(app.door)
+    app.run_until_idle()
+    assert app.why(run).reason == "completed"
+
+
+def watchers(app: Queuety) -> list[State]:
+    with app.door.reading() as connection:
+        return [dict(row) for row in connection.execute(app.door.tables.watchers.select()).mappings()]
+
+
+def test_why_of_one_that_waits_for_one_that_is_paused(app: Queuety) -> None:
+    one = app.workflow("held").then(work).then(work, "two").dispatch()
+    app.pause_workflow(one)
+    run = app.workflow("w").wait_for_workflow(one).dispatch()
+    app.run_until_idle()
+    assert f"Workflow {one} (held) has been paused" in app.why(run).answer
+
+
+def test_the_command_line_says_the_same(app: Queuety, database: Database) -> None:
+    run = app.workflow("w").wait_for_decision().dispatch()
+    waiter = app.workflow("w").wait_for_workflow(run).dispatch()
+    app.run_until_idle()
+    place = ("--database", database.url)
+    assert done(*place, "why", str(run)) == app.why(run).answer + "\n"
+    assert told(*place, "why", str(waiter))["answer"] == app.why(waiter).answer
