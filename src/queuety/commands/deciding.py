@@ -119,10 +119,7 @@ def _decide(case: Case, facts: Mapping[int, Facts], *, now_us: int, max_bytes: i
         raise _LackingOf({run_id: lack.needs}) from None
     if max_bytes is not None:
         _check_sizes(case.workflow, effects, max_bytes)
-    for effect in effects:
-        if isinstance(effect, StartRun):
-            return _with_starts(effects, facts, now_us=now_us)
-    return effects
+    return _with_starts(effects, facts, now_us=now_us) if StartRun in map(type, effects) else effects
 
 
 def _with_starts(effects: Iterable[Effect], facts: Mapping[int, Facts], *, now_us: int) -> list[Effect]:
@@ -198,7 +195,7 @@ def _check_sizes(workflow: Workflow, effects: Iterable[Effect], max_bytes: int) 
     merged: dict[str, Any] = {}
     for effect in effects:
         if (
-            isinstance(effect, AppendHistory)
+            type(effect) is AppendHistory
             and effect.changed
             and (effect.job is None or effect.job.branch is not None)
         ):

@@ -100,7 +100,7 @@ class Course:
         """Let the current step's kind decide about something that happened to it; `attempt` is it, if it was one."""
         run = self.run()
         kind = kind_of(run.spec)
-        self.apply(self._verdict(lambda: kind.resume(run, event)), attempt)
+        self.apply(self._verdict(kind.resume, run, event), attempt)
 
     def enter(self, *, is_retry: bool = False) -> None:
         """Enter the current step, and the steps after it for as long as each is left at once."""
@@ -112,14 +112,14 @@ class Course:
         """What entering the current step means."""
         run = self.run(is_retry=is_retry)
         kind = kind_of(run.spec)
-        return self._verdict(lambda: kind.enter(run))
+        return self._verdict(kind.enter, run)
 
-    def _verdict(self, decide: Callable[[], Verdict]) -> Verdict:
+    def _verdict(self, decide: Callable[..., Verdict], *asked: Run | Event) -> Verdict:
         """What the kind says. A fault of its fails the run here: what was left before is not undone."""
         if self._is_new:
-            return decide()
+            return decide(*asked)
         try:
-            return decide()
+            return decide(*asked)
         except FAULTS as error:
             return Fail(undecidable(error))
 

@@ -30,7 +30,6 @@ from queuety.model import (
     SaveWorkflow,
     Send,
     SetTimer,
-    StartRun,
     TellWatchers,
     UseSignals,
     Watch,
@@ -87,7 +86,6 @@ class Plan:
             RetryJob: plan.retried,
             BuryJob: plan.buried,
             DropWork: plan.dropped,
-            DropTimers: plan.dropped_timers,
             SetTimer: plan.timers,
             Send: plan.letters,
             Watch: plan.watching,
@@ -96,14 +94,16 @@ class Plan:
             **dict.fromkeys((KeepSignal, UseSignals, KeepGroup, ClearChunks), plan.beside),
         }
         for effect in effects:
-            if isinstance(effect, AddJob):
+            place = places.get(type(effect))
+            if place is not None:
+                place.append(effect)
+            elif isinstance(effect, AddJob):
                 plan.added.append(effect.job)
-            elif isinstance(effect, StartRun):
-                raise StoreError(f"workflow {effect.workflow_id} is to be started, and nobody has decided how")
-            else:
-                if isinstance(effect, DropTimers):  # also those that this very transaction would set
-                    plan.timers[:] = (timer for timer in plan.timers if timer.workflow_id != effect.workflow_id)
-                places[type(effect)].append(effect)
+            elif isinstance(effect, DropTimers):  # also those that this very transaction would set
+                plan.timers[:] = (timer for timer in plan.timers if timer.workflow_id != effect.workflow_id)
+                plan.dropped_timers.append(effect)
+            else:  # a `StartRun`
+                raise StoreError(f"nobody has decided what is to be written for {effect}")
         return plan
 
     @property
