@@ -154,3 +154,16 @@ def test_a_definition_that_is_no_json_holds_up_nobody_else(app: Queuety, caplog:
 def test_an_item_cannot_stand_where_its_index_does(app: Queuety) -> None:
     with pytest.raises(errors.DefinitionError, match="start_item_index holds the item's index"):
         app.workflow("w").start_workflows("items", workflow("c").then(fine), payload_key="start_item_index")
+
+
+def test_states_too_large_to_be_read_together_fail_the_wait(app: Queuety, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All were read before they were found to be too much: a worker died of it, and the next one too."""
+    monkeypatch.setattr(facts, "STATES_AT_ONCE", 10_000)
+    wait = app.workflow("w").then(fine).wait_for_workflows("ids", result_key="got")
+    ids = app.dispatch_many(app.workflow("d").then(fine), [{"text": "x" * 1_000}] * 10)
+    app.run_until_idle()
+    nine, ten = wait.dispatch({"ids": ids[:9]}), wait.dispatch({"ids": ids})
+    app.run_until_idle()
+    assert status_of(app, nine).status is WorkflowStatus.COMPLETED
+    assert status_of(app, ten).error_kind == ErrorKind.CONSTRAINT_VIOLATION
+    assert "the states of the 10 workflows" in (status_of(app, ten).error_message or "")

@@ -7,10 +7,10 @@ SQLite whoever writes sees it all). What a run keeps for itself cannot change me
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from queuety.codec import decode
-from queuety.errors import StoreError
+from queuety.errors import ConstraintViolation, StoreError
 from queuety.model import CleanupStatus, Entry, State, WorkflowStatus
 from queuety.model.needs import (
     Need,
@@ -27,6 +27,12 @@ from queuety.model.needs import (
 from queuety.store import load
 from queuety.store.load import Runs
 from queuety.store.tx import Tx
+
+STATES_AT_ONCE: Final = 64 * 1024 * 1024
+"""Characters of other runs' states that one run may ask for: 300 of 1 MB took 1.2 GB of memory, to be refused then."""
+
+FEW_STATES: Final = 8
+"""So many are read without asking for their sizes: each is at most as large as a value may be."""
 
 N = TypeVar("N", bound=Need)
 
@@ -117,10 +123,34 @@ def _standing(tx: Tx, asked: Asked[NeedStanding], illegible: dict[int, str]) -> 
 
 
 def _states(tx: Tx, asked: Asked[NeedStates], runs: Runs, illegible: dict[int, str]) -> Answers:
-    held = load.read(tx, runs, (other for _, need in asked for other in need.ids), strange=illegible)
+    sizes = _sizes(tx, asked)
+    fitting: list[tuple[int, NeedStates]] = []
     for run_id, need in asked:
+        size = sum(sizes.get(other, 0) for other in need.ids)
+        if size <= STATES_AT_ONCE:
+            fitting.append((run_id, need))
+        else:
+            yield run_id, need, _too_large(need, size)
+    held = load.read(tx, runs, (other for _, need in fitting for other in need.ids), strange=illegible)
+    for run_id, need in fitting:
         states: dict[int, State] = {other: held[other].workflow.state for other in need.ids if other in held}
         yield run_id, need, states
+
+
+def _sizes(tx: Tx, asked: Asked[NeedStates]) -> dict[int, int]:
+    """How many characters the states of these runs have, where so many are asked for that it could be too much."""
+    many = sorted({other for _, need in asked if len(need.ids) > FEW_STATES for other in need.ids})
+    if not many:
+        return {}
+    columns, statements = ("id", "state_bytes + delta_bytes"), tx.statements
+    return {row[0]: row[1] for row in statements.select_among(tx.cursor, columns, statements.workflows, "id", many)}
+
+
+def _too_large(need: NeedStates, size: int) -> ConstraintViolation:
+    return ConstraintViolation(
+        f"the states of the {len(need.ids)} workflows that it takes over have {size:,} characters, more than "
+        f"{STATES_AT_ONCE:,}; keep what they hold elsewhere and return references"
+    )
 
 
 def _groups(tx: Tx, asked: Asked[NeedGroup]) -> Answers:
