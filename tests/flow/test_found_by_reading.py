@@ -11,6 +11,7 @@ from queuety import Queuety, WorkflowStatus, errors, step, workflow
 from queuety.model import ErrorKind
 from queuety.store import facts
 from queuety.store.door import Tx
+from queuety.testing import ManualClock
 from tests.support.flowing import status_of, working
 
 State = dict[str, Any]
@@ -167,3 +168,22 @@ def test_states_too_large_to_be_read_together_fail_the_wait(app: Queuety, monkey
     assert status_of(app, nine).status is WorkflowStatus.COMPLETED
     assert status_of(app, ten).error_kind == ErrorKind.CONSTRAINT_VIOLATION
     assert "the states of the 10 workflows" in (status_of(app, ten).error_message or "")
+
+
+def test_a_wish_to_be_told_that_was_overtaken_by_a_later_one_changes_nothing(app: Queuety, clock: ManualClock) -> None:
+    """A letter that an old worker had put off was opened after the next visit's: the run was told for the wrong one."""
+    quick = app.workflow("quick").then(fine).dispatch()
+    slow = app.workflow("slow").wait_for_signal("go").dispatch()
+    waiter = app.workflow("waiter").wait_for_workflows([slow, quick], mode="any").wait_for_workflow(slow).dispatch()
+
+    def put_off(tx: Tx) -> None:
+        tx.cursor.execute(f"UPDATE {tx.statements.inbox} SET due_us = due_us + 15000000 WHERE workflow_id = {slow}")
+
+    app.door.write(put_off)
+    app.run_until_idle()
+    assert status_of(app, waiter).current_step == 1
+    clock.advance(seconds=15)
+    app.run_until_idle()
+    app.signal(slow, "go")
+    app.run_until_idle()
+    assert status_of(app, waiter).status is WorkflowStatus.COMPLETED

@@ -66,8 +66,8 @@ def _heeded(tx: Tx, watching: Sequence[Watch | TellWatchers]) -> list[tuple[Any,
 
 
 def _note(tx: Tx, watched: Sequence[Watch]) -> None:
-    """Keeps who watches; of several visits of one waiter the last one stands."""
-    visits = {(one.workflow_id, one.waiter_id): one.visit for one in watched}
+    """Keeps who watches; of several visits of one waiter the latest one stands, in whatever order they are told of."""
+    visits = {(one.workflow_id, one.waiter_id): one.visit for one in sorted(watched, key=lambda one: one.visit)}
     if visits:
         tx.statements.keep_watchers(tx.cursor, [(*key, visit) for key, visit in sorted(visits.items())])
 

@@ -166,7 +166,8 @@ class Statements:
         self.add_inbox = bulk.insert(tables.inbox, INBOX_COLUMNS)
         self.add_signals = bulk.insert(tables.signals, SIGNAL_COLUMNS)
         self.keep_groups = bulk.insert(tables.groups, GROUP_COLUMNS, replaces=True)
-        self.keep_watchers = bulk.insert(tables.watchers, WATCHER_COLUMNS, replaces=True)
+        # A letter of an earlier visit may be opened late; what it says is no longer wanted.
+        self.keep_watchers = bulk.insert(tables.watchers, WATCHER_COLUMNS, replaces=True, highest="visit")
         self.delete_watchers = bulk.delete_by(tables.watchers, WATCHER_COLUMNS)
         self.delete_signals = bulk.delete_by(tables.signals, ("workflow_id", "seq"))
         self.delete_chunks = bulk.delete_by(tables.chunks, ("workflow_id", "visit", "branch"))

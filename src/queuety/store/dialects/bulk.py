@@ -45,10 +45,13 @@ class Bulk(Protocol):
     for_update_waiting: str
     """Appended to a SELECT to lock its rows, waiting for those that another transaction has locked."""
 
-    def insert(self, table: Table, columns: Sequence[str], *, replaces: bool = False) -> Insert:
+    def insert(
+        self, table: Table, columns: Sequence[str], *, replaces: bool = False, highest: str | None = None
+    ) -> Insert:
         """Makes an `Insert`. With `replaces`, a row takes the place of one that has its primary key.
 
-        Then no two rows of one call may have the same key.
+        Then no two rows of one call may have the same key. With `highest`, the only column that is no part of the key,
+        it does so only if it holds the larger number there.
         """
 
     def update(self, table: Table, columns: Sequence[str], *, fence: str | None = None) -> Update:
@@ -76,10 +79,11 @@ def _rest(table: Table, columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in table.primary_key.columns]
 
 
-def _on_conflict(table: Table, columns: Sequence[str]) -> str:
+def _on_conflict(table: Table, columns: Sequence[str], highest: str | None) -> str:
     """Appended to an INSERT on SQLite and PostgreSQL: a row takes the place of one that has its primary key."""
     sets = _names(f"{name} = excluded.{name}" for name in _rest(table, columns))
-    return f" ON CONFLICT ({_names(table.primary_key.columns.keys())}) DO UPDATE SET {sets}"
+    only = "" if highest is None else f" WHERE {table.name}.{highest} < excluded.{highest}"
+    return f" ON CONFLICT ({_names(table.primary_key.columns.keys())}) DO UPDATE SET {sets}{only}"
 
 
 class SqliteBulk:
@@ -90,9 +94,11 @@ class SqliteBulk:
     for_update = ""
     for_update_waiting = ""
 
-    def insert(self, table: Table, columns: Sequence[str], *, replaces: bool = False) -> Insert:
+    def insert(
+        self, table: Table, columns: Sequence[str], *, replaces: bool = False, highest: str | None = None
+    ) -> Insert:
         sql = f"INSERT INTO {table.name} ({_names(columns)}) VALUES ({_names('?' for _ in columns)})"
-        sql += _on_conflict(table, columns) if replaces else ""
+        sql += _on_conflict(table, columns, highest) if replaces else ""
 
         def insert(cursor: Cursor, rows: Sequence[Row], /) -> None:
             cursor.executemany(sql, rows)
@@ -172,8 +178,10 @@ class PostgresBulk:
             (large if is_large else small).append(row)
         return small, large
 
-    def insert(self, table: Table, columns: Sequence[str], *, replaces: bool = False) -> Insert:
-        tail = _on_conflict(table, columns) if replaces else ""
+    def insert(
+        self, table: Table, columns: Sequence[str], *, replaces: bool = False, highest: str | None = None
+    ) -> Insert:
+        tail = _on_conflict(table, columns, highest) if replaces else ""
         sql = f"INSERT INTO {table.name} ({_names(columns)}) SELECT * FROM {self._unnest(table, columns)}{tail}"
         single = f"INSERT INTO {table.name} ({_names(columns)}) VALUES ({_names('%s' for _ in columns)}){tail}"
         texts = _places_of_texts(table, columns)
@@ -281,11 +289,16 @@ class MysqlBulk:
         if part:
             yield part
 
-    def insert(self, table: Table, columns: Sequence[str], *, replaces: bool = False) -> Insert:
+    def insert(
+        self, table: Table, columns: Sequence[str], *, replaces: bool = False, highest: str | None = None
+    ) -> Insert:
         head = f"INSERT INTO {table.name} ({_names(columns)}) VALUES "
         one = "(" + _names("%s" for _ in columns) + ")"
         # VALUES(): MariaDB knows no name for the new row, which MySQL would rather have since 8.0.20.
-        sets = _names(f"{name} = VALUES({name})" for name in _rest(table, columns))
+        sets = _names(
+            f"{name} = GREATEST({name}, VALUES({name}))" if name == highest else f"{name} = VALUES({name})"
+            for name in _rest(table, columns)
+        )
         tail = f" ON DUPLICATE KEY UPDATE {sets}" if replaces else ""
 
         def insert(cursor: Cursor, rows: Sequence[Row], /) -> None:
