@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from queuety.model import Definition
 from tests.support.definitions_at_random import ROOTS, Payload, Story
-from tests.unit.reference_runs import Telling
+from tests.unit.reference_kinds import Telling
+from tests.unit.reference_runs import Run
 from tests.unit.reference_words import Mark, NothingMore
 
 LONGEST = 400
@@ -52,7 +53,7 @@ class Foretold:
         told = self._told
         return {run_id: run.status if run_id in told else "running" for run_id, run in self.runs.items()}
 
-    def next(self, run: Telling) -> Mark:
+    def next(self, run: Run) -> Mark:
         self.marks += 1
         if self.marks > LONGEST:
             raise TooLong
@@ -67,7 +68,7 @@ class Foretold:
             return Mark("due", max(now_us, run.due_us), standing, run.visit)
         raise NothingMore
 
-    def new_ids(self, run: Telling, started: list[tuple[Definition, Payload]]) -> list[int]:
+    def new_ids(self, run: Run, started: list[tuple[Definition, Payload]]) -> list[int]:
         ids = []
         for number, (definition, payload) in enumerate(started):
             run_id = 20_000_000 + len(self.runs)
@@ -78,7 +79,7 @@ class Foretold:
             raise TooLong
         return ids
 
-    def look_ahead(self, run: Telling, ids: list[int]) -> None:
+    def look_ahead(self, run: Run, ids: list[int]) -> None:
         for run_id in ids:
             if run_id in self._unfinished or run_id == ROOTS[0]:
                 self.is_open = True  # they wait for each other, or for one that is started last

@@ -6,8 +6,9 @@ from collections import Counter
 
 from queuety.model import Definition
 from tests.support.definitions_at_random import Payload
+from tests.unit.reference_kinds import Telling
 from tests.unit.reference_play import Play
-from tests.unit.reference_runs import Telling
+from tests.unit.reference_runs import Run
 from tests.unit.reference_words import Mark, NothingMore
 
 
@@ -28,14 +29,14 @@ class Observed:
             self.told[run_id] = Telling(run_id, paper.definition, paper.payload, self).tell()
         return self.told[run_id]
 
-    def next(self, run: Telling) -> Mark:
+    def next(self, run: Run) -> Mark:
         marks = self.play.logs[run.id]
         if self._at[run.id] == len(marks):
             raise NothingMore
         self._at[run.id] += 1
         return marks[self._at[run.id] - 1]
 
-    def new_ids(self, run: Telling, started: list[tuple[Definition, Payload]]) -> list[int]:
+    def new_ids(self, run: Run, started: list[tuple[Definition, Payload]]) -> list[int]:
         if not started:
             return []
         ids = self.play.world.allotted.get((run.id, run.visit), [])
@@ -46,7 +47,7 @@ class Observed:
         self.expected.update(zip(found, started, strict=True))
         return found
 
-    def look_ahead(self, run: Telling, ids: list[int]) -> None:
+    def look_ahead(self, run: Run, ids: list[int]) -> None:
         """What is seen is seen: nothing to prepare."""
 
     def state_of(self, run_id: int) -> Payload:

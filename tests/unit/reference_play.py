@@ -45,7 +45,7 @@ from tests.support.definitions_at_random import ROOTS, Place, Story, every_defin
 from tests.unit.reference_foretold import TooLong
 from tests.unit.reference_laws import check_change, check_goes_on, check_rests, check_run
 from tests.unit.reference_words import Mark
-from tests.unit.reference_world import Open, World
+from tests.unit.reference_world import Open, World, as_written
 
 MOST_EVENTS = 500
 MOST_RUNS = 60
@@ -317,7 +317,7 @@ class Play:
                 self._let_go(twin, [event], twin.happen({run_id: [event]}))
         twin.letters = [entry for entry in twin.letters if entry[1] not in letters]
         twin.return_letters()
-        assert _as_written(twin, run_id) == _as_written(self.world, run_id), "a batch is not its events"
+        assert as_written(twin, run_id) == as_written(self.world, run_id), "a batch is not its events"
 
     def check(self, was: dict[int, Any], *, is_one: bool = True) -> None:
         for run_id, before in was.items():
@@ -386,16 +386,6 @@ class Play:
 
 def _closed(effects: Iterable[Effect]) -> set[int]:
     return {effect.job.id for effect in effects if isinstance(effect, FinishJob | BuryJob | RetryJob)}
-
-
-def _as_written(world: World, run_id: int) -> tuple[Any, ...]:
-    """All that is held of a run, and every letter, without the ids that jobs and letters got."""
-    paper = world.runs[run_id]
-    letters = sorted(
-        (due_us, one.workflow_id, one.kind.value, one.visit or 0, repr(one.body)) for due_us, one in world.letters
-    )
-    jobs = [(held.new, held.attempts, held.due_us) for held in paper.jobs.values()]
-    return paper.workflow, paper.rows, jobs, paper.signals, paper.groups, paper.watchers, letters
 
 
 def _turned(things: list[Any], which: int) -> list[Any]:

@@ -333,6 +333,16 @@ class World:
         return twin
 
 
+def as_written(world: World, run_id: int) -> tuple[Any, ...]:
+    """All that is held of a run, and every letter, without the ids that jobs and letters got."""
+    paper = world.runs[run_id]
+    letters = sorted(
+        (due_us, one.workflow_id, one.kind.value, one.visit or 0, repr(one.body)) for due_us, one in world.letters
+    )
+    jobs = [(held.new, held.attempts, held.due_us) for held in paper.jobs.values()]
+    return paper.workflow, paper.rows, jobs, paper.signals, paper.groups, paper.watchers, letters
+
+
 def _part_of(row: AppendHistory) -> list[PartRow]:
     """The row as one of several jobs that have ended for good, if it is one."""
     job = row.job

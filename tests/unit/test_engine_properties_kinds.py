@@ -15,11 +15,11 @@ from tests.support.definitions_at_random import Story, stories
 from tests.unit.reference_foretold import Foretold, TooLong
 from tests.unit.reference_observed import Observed
 from tests.unit.reference_play import Play
-from tests.unit.reference_runs import Telling
+from tests.unit.reference_runs import Run
 
 tapes = st.binary(max_size=120) | st.binary(min_size=60, max_size=300)
 usual = settings(
-    max_examples=20_000 if PROOF else 400,
+    max_examples=20_000 if PROOF else 600,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
@@ -40,7 +40,7 @@ def text_of(value: Any, *, without: tuple[str, ...] = ("job_id",), names: dict[i
     return json.dumps(plain(value), sort_keys=True)
 
 
-def outcome(run: Workflow | Telling, **how: Any) -> dict[str, Any]:
+def outcome(run: Workflow | Run, **how: Any) -> dict[str, Any]:
     """What must come out of a run."""
     if isinstance(run, Workflow):
         error = None if run.error_kind is None else (run.error_kind.value, run.failed_step)
