@@ -20,8 +20,12 @@ from tests.support.invariants import check
 
 pytestmark = [pytest.mark.serial, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-RUNS = 12
+RUNS = 8
+WHOLES = 3
+"""Runs of a definition that has a step of each kind."""
 KILLS = 3
+STREAM = 30
+"""Chunks of the stream whose workers are all killed in the middle."""
 ROUND_S = 120.0
 
 
@@ -57,12 +61,16 @@ def test_however_often_workers_are_killed_every_run_ends_right_and_every_step_is
 def one_round(app: Queuety, workers: killing.Workers) -> int:
     """Many runs, and kills at random until all have ended; how often jobs were in hand just before a kill."""
     until(lambda: any_work_is_done(app))
-    runs = app.dispatch_many(killing.course(), [{}] * RUNS)
+    courses = app.dispatch_many(killing.course(), [{}] * RUNS)
+    wholes = app.dispatch_many(killing.everything(), [killing.GIVEN] * WHOLES)
+    runs = [*courses, *wholes]
     jobs = [app.dispatch(killing.errand) for _ in range(RUNS)]
     pause = threading.Event()
     cancelled: set[int] = set()
     in_hand = 0
     for number in range(KILLS):
+        for run in wholes[number::KILLS]:
+            app.signal(run, "go", {"said": "once"})
         if number == 0:
             until(lambda: app.stats()["processing"] > 0)
             in_hand += 1
@@ -73,8 +81,10 @@ def one_round(app: Queuety, workers: killing.Workers) -> int:
         cancelled |= cancel_one(app, random.choice(runs))
         steer_one(app, random.choice(runs))
     until(lambda: all_ended(app, runs, jobs), within_s=ROUND_S)
-    for run in runs:
+    for run in courses:
         ends_right(app, run, was_cancelled=run in cancelled)
+    for run in wholes:
+        whole_ends_right(app, run, was_cancelled=run in cancelled)
     return in_hand
 
 
@@ -107,6 +117,8 @@ def all_ended(app: Queuety, runs: list[int], jobs: list[int]) -> bool:
         state: Any = app.workflow_status(run)
         if not state.status.is_terminal or state.compensation_status is CleanupStatus.PENDING:
             return False
+    if any(app.list_workflows(status, limit=1) for status in WorkflowStatus if not status.is_terminal):
+        return False  # those that they have started
     return all(job is not None and job.status is JobStatus.COMPLETED for job in map(app.job_status, jobs))
 
 
@@ -119,3 +131,54 @@ def ends_right(app: Queuety, run: int, *, was_cancelled: bool) -> None:
     events = app.workflow_timeline(run, limit=10_000)
     merged = [event.step_index for event in events if event.event == "step_completed"]
     assert merged == [0, 1] * killing.LAPS + [3]
+
+
+def whole_ends_right(app: Queuety, run: int, *, was_cancelled: bool) -> None:
+    """What it has started ends right too; of its streams no chunk is lost or doubled, whoever was killed."""
+    state: Any = app.workflow_status(run)
+    if was_cancelled:
+        assert (state.status, state.compensation_status) == (WorkflowStatus.CANCELLED, CleanupStatus.COMPLETED)
+        for child in app.list_workflows(parent_id=run):
+            assert child.status.is_terminal
+        return
+    assert state.status is WorkflowStatus.COMPLETED, state
+    started = state.state["started_workflow_ids"]
+    done = {
+        str(other): {**order, "start_item_index": index, "ends": 1}
+        for index, (other, order) in enumerate(zip(started, killing.GIVEN["orders"], strict=True))
+    }
+    assert state.state == {**killing.WHOLE, "started_workflow_ids": started, "done": done}
+    assert len(app.list_workflows(parent_id=run)) == 1
+    events = app.workflow_timeline(run, limit=10_000)
+    merged = [event.step_index for event in events if event.event == "step_completed"]
+    assert merged == [0, 1, 2, 3, 2, 3, 5, 9]
+    assert [event.event for event in events].count("step_branch_completed") == 3
+    chunks = [number for number, _ in app.workflow_stream(run)]
+    assert chunks == [*range(killing.CHUNKS)] * 3
+
+
+def test_a_stream_goes_on_where_it_was_when_all_workers_were_killed(
+    app: Queuety, database: Database, tmp_path: Path
+) -> None:
+    workers = killing.Workers(database.url, tmp_path / "log", supervisors=1)
+    try:
+        run = app.workflow("stream").then(killing.Writing).parallel([killing.WritingAsync]).dispatch({"chunks": STREAM})
+        stream = app.workflow_stream(run, timeout=ROUND_S)
+        found = [next(stream) for _ in range(5)]
+        workers.kill_all()
+        found += [next(stream) for _ in range(STREAM)]  # some of the second one's too
+        workers.kill_all()
+        found += stream
+    except BaseException:
+        print((tmp_path / "log").read_text()[-20_000:])
+        raise
+    finally:
+        workers.stop()
+    assert [number for number, _ in found] == [*range(STREAM)] * 2
+    for attempts in ([attempt for _, attempt in found[:STREAM]], [attempt for _, attempt in found[STREAM:]]):
+        assert attempts == sorted(attempts)
+        assert attempts[0] < attempts[-1], "nobody was killed in the middle of it"
+    state: Any = app.workflow_status(run)
+    assert state.state == {"chunks": STREAM, "written": 1, "beside": 1}
+    assert list(app.workflow_stream(run)) == found
+    check(app.door)

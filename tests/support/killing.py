@@ -12,10 +12,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from queuety import Queuety, Settings, current, job, step
+from queuety import Fail, ForEachMode, Queuety, Settings, StreamingStep, current, job, step
 from queuety.define.builder import WorkflowBuilder
 from tests.support.flowing import PATIENCE_S
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 WORK = ["-m", "queuety.cli", "--app", "tests.support.killing:app", "work", "--workers", "1", "--concurrency", "4"]
 LEASE_S = 2.0
 LAPS = 3
+CHUNKS = 12
 
 State = dict[str, Any]
 
@@ -78,6 +80,110 @@ def course() -> WorkflowBuilder:
 OUTCOME = {"laps": list(range(LAPS)), "rounds": 1, "stumbled": True}
 
 
+@step(name="killing.left", max_attempts=1000, backoff=[0])
+def left(state: State) -> State:
+    _pause.wait(random.random() * 0.02)
+    return {"left": state.get("left", 0) + 1}
+
+
+@step(name="killing.right", max_attempts=1000, backoff=[0])
+async def right(state: State) -> State:
+    await asyncio.sleep(random.random() * 0.02)
+    return {"right": state.get("right", 0) + 1}
+
+
+@step(name="killing.item", max_attempts=1000, backoff=[0])
+def item(state: State, item: int, index: int) -> State:
+    _pause.wait(random.random() * 0.02)
+    return {"of": [item, index]}
+
+
+@step(name="killing.total", max_attempts=1000, backoff=[0])
+def total(state: State, for_each: State) -> State:
+    found = [result["output"]["of"] for result in for_each["results"]]
+    assert all(item == index + 100 for item, index in found)
+    return {"out": len({index for _, index in found}), "totals": state.get("totals", 0) + 1}
+
+
+@step(name="killing.written", max_attempts=1000, backoff=[0])
+def written(state: State) -> bool:
+    _pause.wait(random.random() * 0.01)
+    return bool(state["written"] >= 2)
+
+
+@step(name="killing.end", max_attempts=1000, backoff=[0])
+def end(state: State) -> State:
+    return {"ends": state.get("ends", 0) + 1}
+
+
+class Writing(StreamingStep):
+    """Yields `[number, attempt]`, and fails if what was kept before is not as it was yielded."""
+
+    pause_s = 0.005
+
+    def stream(self, state: State, existing_chunks: list[Any]) -> Iterator[Any]:
+        if [number for number, _ in existing_chunks] != list(range(len(existing_chunks))):
+            raise Fail(f"a chunk was lost or doubled: {existing_chunks}")
+        for number in range(len(existing_chunks), state.get("chunks", CHUNKS)):
+            _pause.wait(random.random() * self.pause_s)
+            yield [number, current().attempt]
+
+    def on_complete(self, chunks: list[Any], state: State) -> State:
+        if [number for number, _ in chunks] != list(range(state.get("chunks", CHUNKS))):
+            raise Fail(f"a chunk was lost or doubled: {chunks}")
+        return {"written": state.get("written", 0) + 1}
+
+    def config(self) -> State:
+        return {"max_attempts": 1000, "backoff": [0]}
+
+
+class WritingAsync(Writing):
+    async def stream(self, state: State, existing_chunks: list[Any]) -> AsyncIterator[Any]:  # type: ignore[override]
+        for chunk in super().stream(state, existing_chunks):
+            await asyncio.sleep(0)
+            yield chunk
+
+    def on_complete(self, chunks: list[Any], state: State) -> State:
+        super().on_complete(chunks, state)
+        return {"beside": state.get("beside", 0) + 1}
+
+
+def everything() -> WorkflowBuilder:
+    """A run that has a step of each kind; it ends with `WHOLE` once it was sent the signal `go`, or is cancelled."""
+    order = app.workflow("order").then(end).delay(seconds=0.02).max_attempts(1000)
+    child = app.workflow("child").parallel([left, right]).then(end).on_cancel(clean).max_attempts(1000)
+    return (
+        app.workflow("everything")
+        .parallel([left, right, WritingAsync])
+        .for_each("items", item, "out", mode=ForEachMode.QUORUM, quorum=3, reducer=total)
+        .then(Writing, name="write")
+        .repeat_until("write", condition=written)
+        .run_workflow("child", child)
+        .start_workflows("orders", order, group_key="orders", inherit_state=False)
+        .wait_for_workflow_group("orders", result_key="done")
+        .wait_for_signal("go", result_key="go")
+        .delay(seconds=0.02)
+        .then(end)
+        .on_cancel(clean)
+        .max_attempts(1000)
+    )
+
+
+GIVEN: State = {"items": [100, 101, 102, 103], "orders": [{"n": 1}, {"n": 2}]}
+WHOLE: State = {
+    **GIVEN,
+    "left": 2,
+    "right": 2,
+    "beside": 1,
+    "out": 3,
+    "totals": 1,
+    "written": 2,
+    "ends": 2,
+    "go": {"said": "once"},
+}
+"""What it ends with, beside the ids of what it has started (`started_workflow_ids`, and the keys of `done`)."""
+
+
 class Workers:
     """`queuety work`, again and again: whoever is killed is replaced."""
 
@@ -114,6 +220,16 @@ class Workers:
             self._supervisors.remove(process)
             self._supervisors.append(self._start())
         self.killed += 1
+
+    def kill_all(self) -> None:
+        """Kills every one of them, and starts others."""
+        before, self._supervisors = self._supervisors, []
+        for pid in [pid for process in before for pid in _children(process.pid)]:
+            _kill(pid)
+        for process in before:
+            process.kill()
+            process.wait()
+            self._supervisors.append(self._start())
 
     def stop(self) -> list[int]:
         """Tells them to end; their exit codes."""
