@@ -11,6 +11,7 @@ import pytest
 from queuety import ForEachHandler, ForEachMode, ForEachReducer, JobStatus, Queuety, WorkflowStatus, bind, current, step
 from queuety.define.builder import WorkflowBuilder
 from queuety.model import ErrorKind
+from queuety.testing import ManualClock
 from tests.support.flowing import note, notes, status_of, until, working
 from tests.support.stories import ended, jobs_of, story
 
@@ -54,6 +55,12 @@ def stumbles(state: State, item: Any, index: int) -> State:
     if item == "hard" and current().attempt < 3:
         raise OSError("not yet")
     return {}
+
+
+@step(backoff=[60])
+def comes_late(state: State, item: Any, index: int) -> None:
+    if item == "late" and current().attempt == 1:
+        raise OSError("not yet")
 
 
 @step
@@ -330,6 +337,16 @@ def test_a_retry_of_one_that_lacked_successes_forgets_the_failures(app: Queuety)
     assert isinstance(out, dict)
     assert (out["succeeded"], out["failed"], out["failures"], out["total"]) == (3, 0, [], 4)
     assert (notes.count("a"), notes.count("b")) == (1, 1)
+
+
+def test_the_winner_is_the_first_in_time_also_where_all_succeed(app: Queuety, clock: ManualClock) -> None:
+    run = over(app, comes_late).dispatch({"items": ["late", "a", "b"]})
+    app.run_until_idle()
+    clock.advance(minutes=1)
+    out = ended(app, run).state["out"]
+    assert isinstance(out, dict)
+    assert [entry["index"] for entry in out["results"]] == [0, 1, 2]
+    assert out["winner"] == out["results"][1]
 
 
 def test_an_item_that_stumbles_is_tried_again_alone_and_knows_its_place(app: Queuety) -> None:

@@ -150,6 +150,22 @@ def test_a_step_that_fails_before_all_items_have_a_job_is_retried_with_all_that_
         check(app.door)
 
 
+def test_a_retry_over_several_batches_gives_no_job_to_what_has_succeeded_in_a_later_one(memory: Queuety) -> None:
+    good = range(ITEMS_AT_ONCE + 1, ITEMS_AT_ONCE + 8)
+    items = list(range(ITEMS_AT_ONCE + 10))
+    builder = memory.workflow("w").for_each("items", work_on, result_key="out", mode="quorum", quorum=8)
+    run = builder.dispatch({"items": items, "bad": [one for one in items if one not in good]})
+    assert ended(memory, run).status is WorkflowStatus.FAILED
+    note("mended")
+    memory.retry_workflow(run)
+    assert len(jobs_of(memory, run, JobStatus.PENDING)) == ITEMS_AT_ONCE
+    memory.run_until_idle(max_jobs=0)
+    assert len(jobs_of(memory, run, JobStatus.PENDING)) == len(items) - len(good)
+    out = ended(memory, run).state["out"]
+    assert isinstance(out, dict)
+    assert [entry["index"] for entry in out["results"]] == [0, *good]
+
+
 def test_a_long_list_is_shared_by_all_items_and_refuses_to_be_changed(memory: Queuety) -> None:
     run = memory.workflow("w").max_attempts(1).for_each("items", spoils).dispatch({"items": list(range(FEW))})
     memory.run_until_idle(max_jobs=1)
