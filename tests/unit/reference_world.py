@@ -203,7 +203,7 @@ class World:
             elif isinstance(effect, TellWatchers):
                 watchers = self.runs[effect.workflow_id].watchers
                 for waiter, visit in sorted(watchers.items()):
-                    self.send(settled(effect.workflow_id, waiter, visit, due_us=effect.now_us))
+                    self.send(settled(effect.workflow_id, waiter, visit, due_us=effect.now_us, is_done=effect.is_done))
                 if effect.forgets:
                     watchers.clear()
             elif isinstance(effect, AddJob):

@@ -233,10 +233,11 @@ class Several:
                     paper.groups[name] = ids
                 case Watch(_, waiter_id, visit):
                     paper.watchers[waiter_id] = visit
-                case TellWatchers(forgets=forgets):
+                case TellWatchers(forgets=forgets, is_done=is_done):
                     self.told.append(effect)
+                    body = {"id": run_id, "is_done": True} if is_done else {"id": run_id}
                     for waiter_id, visit in paper.watchers.items():
-                        self.post(Send(waiter_id, LetterKind.SETTLED, self.now_us, {"id": run_id}, visit))
+                        self.post(Send(waiter_id, LetterKind.SETTLED, self.now_us, body, visit))
                     paper.watchers = {} if forgets else paper.watchers
                 case Send():
                     self.post(effect)
@@ -269,7 +270,7 @@ def event_of(letter: Send) -> Event:
         case LetterKind.SUBSCRIBE:
             return Subscribed(body["waiter"], visit)
         case LetterKind.SETTLED:
-            return DependencySettled(body["id"], visit)
+            return DependencySettled(body["id"], visit, bool(body.get("is_done")))
         case LetterKind.CHILD:
             return ChildSettled(body["id"], WorkflowStatus(body["status"]), body["is_clean"])
         case LetterKind.REVIVED:

@@ -143,10 +143,10 @@ def test_a_run_that_is_going_keeps_its_watchers_in_mind() -> None:
     assert world.tell(41, Subscribed(WATCHER + 1, 1))[0] == Watch(41, WATCHER + 1, 1)
     assert world[41].version == 2, "the row is written each time: what ends the run elsewhere must collide with it"
     effects = world.succeed(41)
-    assert effects.count(TellWatchers(41, 0, forgets=True)) == 1
+    assert effects.count(TellWatchers(41, 0, is_done=True)) == 1
     assert [(letter.to, letter.body, letter.visit) for letter in world.letters] == [
-        (WATCHER, {"id": 41}, 3),
-        (WATCHER + 1, {"id": 41}, 1),
+        (WATCHER, {"id": 41, "is_done": True}, 3),
+        (WATCHER + 1, {"id": 41, "is_done": True}, 1),
     ]
 
 
@@ -192,8 +192,10 @@ def test_a_failed_run_keeps_its_watchers_until_it_is_over_for_good() -> None:
         world.fail(41)
         assert (world.told, world.runs[41].watchers) == ([TellWatchers(41, 0, forgets=False)], {WATCHER: 1})
         last(world)
-        assert (world.told[1:], world.runs[41].watchers) == ([TellWatchers(41, 0)], {})
-        assert world.sent(LetterKind.SETTLED, WATCHER) == [{"id": 41}] * 2
+        is_done = last is world_succeeds
+        assert (world.told[1:], world.runs[41].watchers) == ([TellWatchers(41, 0, is_done=is_done)], {})
+        told = {"id": 41, "is_done": True} if is_done else {"id": 41}
+        assert world.sent(LetterKind.SETTLED, WATCHER) == [{"id": 41}, told]
 
 
 def world_succeeds(world: Several) -> None:
@@ -219,7 +221,7 @@ def test_one_who_asks_in_the_turn_that_ends_the_run_is_told() -> None:
         world.now_us = SECOND
         events: list[Event] = [Subscribed(WATCHER, 1), Due(1)]
         world.tell(41, *(events if first else reversed(events)))
-        assert world.sent(LetterKind.SETTLED, WATCHER) == [{"id": 41}]
+        assert [body["id"] for body in world.sent(LetterKind.SETTLED, WATCHER)] == [41]
 
 
 def test_one_who_asks_between_two_failures_of_one_turn_is_told(fragile: Fragile) -> None:
@@ -461,7 +463,7 @@ def test_those_who_watch_are_told_when_a_retry_completes_at_once(fragile: Fragil
     fragile.does = "leave"
     world.command(41, RetryRun())
     assert world[41].status is WorkflowStatus.COMPLETED
-    assert world.told == [TellWatchers(41, 0, forgets=False), TellWatchers(41, 0)]
+    assert world.told == [TellWatchers(41, 0, forgets=False), TellWatchers(41, 0, is_done=True)]
 
 
 def test_a_child_that_cannot_go_on_says_how_it_stands() -> None:

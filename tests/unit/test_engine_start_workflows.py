@@ -9,7 +9,7 @@ import pytest
 from queuety.engine.decide import start
 from queuety.engine.kinds import start_workflows
 from queuety.errors import DefinitionError
-from queuety.model import Definition, Entry, Pause, Resume, StartRun, StepSpec
+from queuety.model import Definition, Entry, ErrorKind, Pause, Resume, StartRun, StepSpec, WorkflowStatus
 from queuety.model.needs import Lacking, NeedIds
 from tests.unit.reference import flow, then
 from tests.unit.stage import Stage
@@ -117,3 +117,13 @@ def test_it_has_no_jobs_and_needs_a_definition() -> None:
         start_workflows.task(starting(), stage.take(None), {})
     with pytest.raises(DefinitionError, match="step 's' of workflow 41 has no definition to start"):
         start(41, flow(starting(child=None)), {"items": [1]}, now_us=0)
+
+
+def test_a_state_too_large_to_be_copied_for_all_is_refused_before_any_is_started() -> None:
+    items = list(range(70))
+    stage = Stage(flow(starting()), {"items": items, "large": "x" * 1_000_000})
+    assert stage.started == []
+    run = stage.workflow
+    assert (run.status, run.error_kind) == (WorkflowStatus.FAILED, ErrorKind.CONSTRAINT_VIOLATION)
+    assert "inherit_state=False" in (run.error_message or "")
+    assert len(Stage(flow(starting(inherit_state=False)), {"items": items, "large": "x" * 1_000_000}).started) == 70

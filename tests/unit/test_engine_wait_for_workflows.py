@@ -486,3 +486,39 @@ def test_a_wait_is_decided_as_the_book_says(
         why(world)
     else:
         assert world[ME].status is WAITING
+
+
+def test_a_wait_for_all_looks_at_a_few_while_one_of_them_goes_on() -> None:
+    others = tuple(range(100, 200))
+    world = waiting(world_of(*others), wait(list(others)))
+    world.deliver()
+    for other in others[:-1]:
+        end(world, other, "completed")
+        world.needs.clear()
+        world.deliver()
+        assert max(len(need.ids) for need in world.needs if isinstance(need, NeedStanding)) <= 16
+    assert world[ME].status is WAITING
+    end(world, others[-1], "completed")
+    world.deliver()
+    assert world[ME].status is WorkflowStatus.COMPLETED
+
+
+@pytest.mark.parametrize("how", ["failed", "cancelled"])
+def test_a_wait_for_all_that_has_lost_one_does_not_wait_for_those_listed_last(how: str) -> None:
+    others = tuple(range(100, 140))
+    world = waiting(world_of(*others), wait(list(others)))
+    world.deliver()
+    end(world, others[0], "completed")
+    end(world, others[1], how)
+    world.deliver()
+    assert (world[ME].status, world[ME].error_kind) == (WorkflowStatus.FAILED, ErrorKind.WAIT_UNSATISFIABLE)
+
+
+def test_a_wait_for_all_ends_in_whatever_order_they_do() -> None:
+    others = tuple(range(100, 140))
+    world = waiting(world_of(*others), wait(list(others)))
+    world.deliver()
+    for other in reversed(others):
+        end(world, other, "completed")
+        world.deliver()
+    assert world[ME].status is WorkflowStatus.COMPLETED

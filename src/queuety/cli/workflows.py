@@ -230,7 +230,8 @@ def _wait(run: WorkflowState, now: datetime) -> str:
     else:
         needed = f"{details.get('quorum')}" if run.wait_mode == "quorum" else run.wait_mode
         lines = [f"{needed} of the {thing}s {names}"]
-        lines += [f"{word}: {', '.join(details[key])}" for key, word in _STAND.items() if details.get(key)]
+        words = _of_signals(run.wait_mode) if thing == "signal" else _OF_WORKFLOWS
+        lines += [f"{word}: {', '.join(details[key])}" for key, word in words.items() if details.get(key)]
     if details.get("human_wait"):
         lines.append(f"answered by a person ({details['human_wait']})")
     if details.get("due_at"):
@@ -238,8 +239,13 @@ def _wait(run: WorkflowState, now: datetime) -> str:
     return "\n".join(lines)
 
 
-_STAND: Final = {"matched": "there", "remaining": "missing", "failed": "lost"}
+_OF_WORKFLOWS: Final = {"matched": "completed", "remaining": "left", "failed": "lost"}
 """How those that are waited for are called, by the key of `wait_details` that names them."""
+
+
+def _of_signals(mode: str | None) -> dict[str, str]:
+    """The same of signals; none of those is missing of which any one is enough."""
+    return {"matched": "there"} if mode == "any" else {"matched": "there", "remaining": "missing"}
 
 
 def _event_row(event: TimelineEvent) -> Sequence[str]:

@@ -46,7 +46,8 @@ def news(was: Workflow, now: Workflow, *, now_us: int) -> list[Effect]:
     has_ended = is_over and (not was_over or goes_on)
     is_given_up = was.status is WorkflowStatus.FAILED and now.status is WorkflowStatus.CANCELLED
     if now.is_watched and (has_ended or is_given_up):
-        told.append(TellWatchers(now.id, now_us, forgets=now.status is not WorkflowStatus.FAILED))
+        is_done = now.status is WorkflowStatus.COMPLETED
+        told.append(TellWatchers(now.id, now_us, forgets=now.status is not WorkflowStatus.FAILED, is_done=is_done))
     if now.parent_id is None:
         return told
     if goes_on:

@@ -28,6 +28,7 @@ WAIT_FOR_SIGNAL: Final = "wait_for_signal"
 WAIT_FOR_WORKFLOWS: Final = "wait_for_workflows"
 RUN_WORKFLOW: Final = "run_workflow"
 DELAY: Final = "delay"
+REPEAT: Final = "repeat"
 
 HELD: Final = frozenset({DELAY, WAIT_FOR_SIGNAL, WAIT_FOR_WORKFLOWS, RUN_WORKFLOW})
 """Kinds of steps at which a run stands still until something comes; it then resumes."""

@@ -148,11 +148,12 @@ class Watch:
 @dataclass(frozen=True, slots=True)
 class TellWatchers:
     """Tell all that watch the run that it has ended. `forgets` says whether they are forgotten: not where the run has
-    failed, since it may go on and end again."""
+    failed, since it may go on and end again. `is_done`: it has completed."""
 
     workflow_id: int
     now_us: int
     forgets: bool = True
+    is_done: bool = False
 
 
 @dataclass(frozen=True, slots=True)

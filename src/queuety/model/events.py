@@ -112,10 +112,14 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class DependencySettled:
-    """A run that this one waits for has ended, or is not there. `visit` is the one that asked to be told."""
+    """A run that this one waits for has ended, or is not there. `visit` is the one that asked to be told.
+
+    `is_done` is True if it is known to have completed; a run that has may be alive again by now.
+    """
 
     id: int
     visit: int
+    is_done: bool = False
 
 
 @dataclass(frozen=True, slots=True)

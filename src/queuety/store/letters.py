@@ -42,9 +42,13 @@ def send(
         tx.statements.add_inbox(tx.cursor, [(letter_id, *row) for letter_id, row in zip(ids, rows, strict=True)])
 
 
-def settled(ended_id: int, waiter_id: int, visit: int, *, due_us: int) -> Send:
-    """The letter that tells a run that the one it waits for has ended."""
-    return Send(waiter_id, LetterKind.SETTLED, due_us, {"id": ended_id}, visit)
+def settled(ended_id: int, waiter_id: int, visit: int, *, due_us: int, is_done: bool = False) -> Send:
+    """The letter that tells a run that the one it waits for has ended, and whether it is known to have completed."""
+    return Send(waiter_id, LetterKind.SETTLED, due_us, _told_of(ended_id, is_done), visit)
+
+
+def _told_of(ended_id: int, is_done: bool) -> dict[str, Any]:
+    return {"id": ended_id, "is_done": True} if is_done else {"id": ended_id}
 
 
 def _heeded(tx: Tx, watching: Sequence[Watch | TellWatchers]) -> list[tuple[Any, ...]]:
@@ -85,7 +89,7 @@ def _told(tx: Tx, told: Sequence[TellWatchers]) -> list[tuple[Any, ...]]:
     left = sorted({row[0] for row in watching} & over)
     if left:
         statements.change_among(tx.cursor, f"DELETE FROM {statements.watchers}", "workflow_id", left)
-    bodies = {workflow_id: encode({"id": workflow_id}) for workflow_id in runs}
+    bodies = {run.workflow_id: encode(_told_of(run.workflow_id, run.is_done)) for run in told}
     return [
         (waiter_id, ended[workflow_id], LetterKind.SETTLED.value, visit, bodies[workflow_id])
         for workflow_id, waiter_id, visit in watching

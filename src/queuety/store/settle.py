@@ -103,7 +103,7 @@ class Plan:
                 plan.timers[:] = (timer for timer in plan.timers if timer.workflow_id != effect.workflow_id)
                 plan.dropped_timers.append(effect)
             else:  # a `StartRun`
-                raise StoreError(f"nobody has decided what is to be written for {effect}")
+                raise StoreError(f"workflow {effect.workflow_id} is to be started, and nobody has decided how")
         return plan
 
     @property

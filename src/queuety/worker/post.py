@@ -28,7 +28,9 @@ _log = logging.getLogger("queuety.worker")
 _READERS: Final[Mapping[LetterKind, Callable[[Letter], Event]]] = {
     LetterKind.TIMER: lambda letter: Due(_visit(letter)),
     LetterKind.SUBSCRIBE: lambda letter: Subscribed(letter.body["waiter"], _visit(letter)),
-    LetterKind.SETTLED: lambda letter: DependencySettled(letter.body["id"], _visit(letter)),
+    LetterKind.SETTLED: lambda letter: DependencySettled(
+        letter.body["id"], _visit(letter), bool(letter.body.get("is_done"))
+    ),
     LetterKind.CHILD: lambda letter: ChildSettled(
         letter.body["id"], WorkflowStatus(letter.body["status"]), bool(letter.body["is_clean"])
     ),

@@ -11,7 +11,7 @@ from queuety.inspect.waits import kept
 from queuety.inspect.why import steps, waiting, words
 from queuety.inspect.why.jobs import of_job
 from queuety.inspect.why.look import Look, Why
-from queuety.model import CleanupStatus, Entry, ErrorKind, Json, Role, WorkflowStatus
+from queuety.model import CleanupStatus, Entry, Json, LetterKind, Role, WorkflowStatus
 from queuety.store.queries import Record, history, why, workflows
 
 DEPTH: Final = 5
@@ -19,8 +19,6 @@ DEPTH: Final = 5
 
 OVERDUE_US: Final = 5_000_000
 """For how long a letter may be due before nobody seems to read it: workers look at least every second."""
-
-_OF_CHILD: Final = frozenset({ErrorKind.CHILD_FAILED.value, ErrorKind.CHILD_CANCELLED.value})
 
 
 def of_run(look: Look, row: Record, depth: int = 0) -> Why:
@@ -46,18 +44,18 @@ def _said(row: Record, reason: str, answer: str, found: Mapping[str, Json] | Non
 
 
 def _failed(look: Look, row: Record) -> Why:
-    id_, child = row["id"], kept(row).get("child")
+    id_, child, is_retried = row["id"], kept(row).get("child"), False
     hash_ = row["definition_hash"]
     step = outlines(look.connection, look.tables, [hash_])[hash_].step(row["failed_step"])
     at = f" at step {step.name!r}" if step else ""
     if row["cleanup"] != CleanupStatus.NONE:
         then = "It has been cleaned up after, so it cannot be retried."
-    elif row["error_kind"] in _OF_CHILD and child is not None:
-        then = (
-            f"`queuety workflow retry {child}` goes on in the child and then here, `queuety workflow retry {id_}` too."
-        )
+    elif is_retried := why.has_letter(look.connection, look.tables, id_, LetterKind.RETRY):
+        then = "A retry of its parent is on its way: it goes on there as soon as a worker looks."
+        if not any(worker.is_alive for worker in look.workers):
+            then += " No worker is alive; start one: `queuety work`."
     else:
-        then = f"`queuety workflow retry {id_}` goes on there, with fresh attempts."
+        then = steps.after_failure(row, step, child)
     return _said(
         row,
         "failed",
@@ -68,6 +66,7 @@ def _failed(look: Look, row: Record) -> Why:
         step_name=step.name if step else None,
         failed_at=words.iso(row["failed_us"]),
         child=child,
+        retry_on_its_way=is_retried,
     )
 
 

@@ -1,14 +1,15 @@
-"""How far a step is that runs several jobs."""
+"""How far a step is that runs several jobs, and what to do about one that has failed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
+from queuety.inspect.outline import REPEAT, StepOutline
 from queuety.inspect.waits import kept
 from queuety.inspect.why import words
 from queuety.inspect.why.look import Look, Why
-from queuety.model import JobPhase, Json
+from queuety.model import ErrorKind, JobPhase, Json
 from queuety.store.queries import Record, why
 
 SHOWN: Final = 5
@@ -35,5 +36,26 @@ def fan_out(look: Look, row: Record, name: str, jobs: Sequence[Record], because:
         "because": because.nested(),
     }
     left_are = "Left are, among others," if total - done - failed > len(left) else "Left:"
-    done_are = f"{done:,} of {total:,} {thing} are done{lost}, {running:,} are being run."
+    run_now = "none is being run" if not running else f"{running:,} {'is' if running == 1 else 'are'} being run"
+    done_are = f"{done:,} of {total:,} {thing} are done{lost}, {run_now}."
     return f"stands at step {name}: {done_are} {left_are} {named}. {because.answer}", details
+
+
+_OF_CHILD: Final = frozenset({ErrorKind.CHILD_FAILED.value, ErrorKind.CHILD_CANCELLED.value})
+
+
+def after_failure(row: Record, step: StepOutline | None, child: int | None) -> str:
+    """What a person can do about a run that has failed, at this step; `child` is the run that the step has run."""
+    retry, kind = f"`queuety workflow retry {row['id']}`", row["error_kind"]
+    if kind in _OF_CHILD and child is not None:
+        return f"`queuety workflow retry {child}` goes on in the child and then here, {retry} too."
+    if kind == ErrorKind.CONSTRAINT_VIOLATION and step is not None and step.kind == REPEAT:
+        more = "start another run, of a definition that allows more rounds or with a payload that ends the loop"
+        if step.own.handler is None:
+            return f"A retry would ask the same state and fail again; {more}."
+        return f"{retry} asks the condition once more, and fails again unless that now says otherwise; else {more}."
+    if kind == ErrorKind.WAIT_UNSATISFIABLE:
+        return f"{retry} looks anew, and fails again if all stands as it did; retry first the runs that have failed."
+    if kind == ErrorKind.WAIT_TIMEOUT:
+        return f"{retry} waits there anew, as long as the first time."
+    return f"{retry} goes on there, with fresh attempts."

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
 
+from queuety.codec import encode
 from queuety.inspect.outline import Outline
 from queuety.inspect.waits import Wait, dependencies, sort_out, wait_of
 from queuety.inspect.why import words
@@ -11,6 +14,9 @@ from queuety.inspect.why.look import Look
 from queuety.inspect.workflows import folded
 from queuety.model import Json, WorkflowStatus
 from queuety.store.queries import Record, why, workflows
+
+_LONGEST: Final = 120
+"""How many characters of data are said."""
 
 
 def for_signals(look: Look, row: Record, outline: Outline) -> tuple[str, str, dict[str, Json]]:
@@ -20,7 +26,10 @@ def for_signals(look: Look, row: Record, outline: Outline) -> tuple[str, str, di
     assert wait is not None
     names, matched = wait.names, wait.details["matched"]
     remaining: list[str] = wait.details["remaining"]
-    unfit = why.unused_signals(look.connection, look.tables, row["id"], remaining)
+    arrived = why.unused_signals(look.connection, look.tables, row["id"])
+    unfit = {name: many for name, many in arrived.items() if name in remaining}
+    asked = {name for step in outline.steps for name in step.entry.get("names", ())}
+    stray = {name: many for name, many in sorted(arrived.items()) if name not in asked}
     quoted = [repr(name) for name in names]
     if len(names) == 1:
         what = f"the signal {quoted[0]}"
@@ -30,13 +39,36 @@ def for_signals(look: Look, row: Record, outline: Outline) -> tuple[str, str, di
     if matched:
         left = words.listed([repr(name) for name in remaining])
         parts.append(f"{words.listed([repr(name) for name in matched])} has come, {left} is missing.")
+    key, has_key = wait.details["correlation_key"], wait.details["correlation_key"] in state
+    if key is not None:
+        parts.append(_correlated(key, state) if has_key else _without_key(key))
     for name, many in sorted(unfit.items()):
         verb = "has" if many == 1 else "have"
         parts.append(f"{words.count(many, 'signal')} {name!r} {verb} come whose payload is not what it asks for.")
+    if stray:
+        of_no_use = words.listed([f"{name!r} ({many:,})" if many > 1 else repr(name) for name, many in stray.items()])
+        parts.append(f"Unused, for no step of this run asks for them: {of_no_use}.")
     parts.append(_until(look, wait, outline, row))
-    parts.append(_how(row["id"], wait, remaining))
-    details = {**wait.details, "waiting_for": names, "unfit": unfit, "on_timeout": _entry(row, outline, "on_timeout")}
+    parts.append(_how(row["id"], wait, remaining) if key is None or has_key else "")
+    details = {
+        **wait.details,
+        "waiting_for": names,
+        "unfit": unfit,
+        "unused": stray,
+        "on_timeout": _entry(row, outline, "on_timeout"),
+    }
     return "waiting_for_signal", " ".join(part for part in parts if part), details
+
+
+def _correlated(key: str, state: Mapping[str, Json]) -> str:
+    return f"Only data counts whose {key!r} is {words.quoted(encode(state[key]))}, as in the state."
+
+
+def _without_key(key: str) -> str:
+    return (
+        f"Only data counts whose {key!r} is that of the state, and the state has no {key!r}: no signal can fit. A step "
+        "before this one must return it, or the payload have it; start another run with it."
+    )
 
 
 def for_workflows(look: Look, row: Record, outline: Outline) -> tuple[str, str, dict[str, Json]]:
@@ -91,12 +123,24 @@ def _until(look: Look, wait: Wait, outline: Outline, row: Record) -> str:
 
 
 def _how(workflow_id: int, wait: Wait, remaining: list[str]) -> str:
-    """How a person lets it go on."""
-    human = wait.details["human_wait"]
+    """How a person lets it go on, with the data that it takes if it does not take all."""
+    human, data = wait.details["human_wait"], _data(wait)
     if human == "approval":
-        return f"`queuety workflow approve {workflow_id}` answers it."
+        return f"`queuety workflow approve {workflow_id}{data}` answers it."
     if human == "decision":
-        return f"`queuety workflow approve {workflow_id}` or `queuety workflow reject {workflow_id}` answers it."
+        yes, no = (f"`queuety workflow {word} {workflow_id}{data}`" for word in ("approve", "reject"))
+        return f"{yes} or {no} answers it."
     if human == "input":
-        return f"`queuety workflow input {workflow_id} JSON` answers it."
-    return f"`queuety workflow signal {workflow_id} {remaining[0]}` sends it." if remaining else ""
+        return f"`queuety workflow input {workflow_id}{data or ' JSON'}` answers it."
+    return f"`queuety workflow signal {workflow_id} {shlex.quote(remaining[0])}{data}` sends it." if remaining else ""
+
+
+def _data(wait: Wait) -> str:
+    """The smallest data that the wait takes, as an argument for a shell; nothing if it takes any."""
+    wanted = dict(wait.details["match_payload"] or {})
+    if wait.details["correlation_key"] is not None:
+        wanted[wait.details["correlation_key"]] = wait.details["correlation_value"]
+    if not wanted:
+        return ""
+    text = encode(wanted)
+    return f" {shlex.quote(text)}" if len(text) <= _LONGEST else " JSON"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from sqlalchemy import Connection, and_, func, literal_column, or_, select, text
 
-from queuety.model import JobPhase, Role
+from queuety.model import JobPhase, LetterKind, Role
 from queuety.store.queries import Record, Tally, tally
 from queuety.store.queries.health import OPEN
 from queuety.store.queries.jobs import rows
@@ -64,12 +62,19 @@ def first_letter(connection: Connection, tables: Tables, workflow_id: int) -> Re
     return connection.execute(query).mappings().one_or_none()
 
 
-def unused_signals(connection: Connection, tables: Tables, workflow_id: int, names: Collection[str]) -> dict[str, int]:
-    """How many signals of each of these names the run has been sent that no wait has used."""
+def has_letter(connection: Connection, tables: Tables, workflow_id: int, kind: LetterKind) -> bool:
+    """Whether a letter of this kind lies in the run's inbox."""
+    table = tables.inbox
+    query = select(table.c.id).where(table.c.workflow_id == workflow_id, table.c.kind == kind.value).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def unused_signals(connection: Connection, tables: Tables, workflow_id: int) -> dict[str, int]:
+    """How many signals the run has been sent that no wait has used, by their names."""
     table = tables.signals
     query = (
         select(table.c.name, func.count().label("many"))
-        .where(table.c.workflow_id == workflow_id, table.c.name.in_(sorted(names)))
+        .where(table.c.workflow_id == workflow_id)
         .group_by(table.c.name)
     )
     return {row.name: int(row.many) for row in connection.execute(query)}
