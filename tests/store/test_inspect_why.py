@@ -294,7 +294,7 @@ def test_a_wait_for_signals(app: Queuety) -> None:
     assert found.answer == (
         f"Workflow {run} (w) waits at step 'hold' for all of the signals 'a' and 'b'. 'a' has come, 'b' is missing. "
         "1 signal 'b' has come whose payload is not what it asks for. It gives up in 1 min (2026-01-01T00:01:00Z); "
-        f"then it goes on at step 'late'. `queuety workflow signal {run} b` sends it."
+        f"then it goes on at step 'late'. `queuety workflow signal {run} b '{{\"n\":1}}'` sends it."
     )
     assert (found.details["matched"], found.details["unfit"]) == (["a"], {"b": 1})
 
@@ -386,7 +386,7 @@ def test_branches_that_are_left(app: Queuety) -> None:
     (left,) = found.details["left"]
     assert left["branch"] == 1
     assert found.answer.startswith(
-        f"Workflow {run} (w) stands at step 'fan': 2 of 3 branches are done, 0 are being run. Left: 1 (job "
+        f"Workflow {run} (w) stands at step 'fan': 2 of 3 branches are done, none is being run. Left: 1 (job "
         f"{left['job_id']}, pending). Job {left['job_id']} ("
     )
     assert "The next attempt is due in 3 min 20 s" in found.answer
@@ -397,7 +397,7 @@ def test_items_that_are_left(app: Queuety) -> None:
     app.run_until_idle(max_jobs=4)
     found = app.why(run)
     assert (found.details["total"], found.details["done"], found.details["open_jobs"]) == (20, 4, 16)
-    assert "4 of 20 items are done, 0 are being run. Left are, among others, 4 (job " in found.answer
+    assert "4 of 20 items are done, none is being run. Left are, among others, 4 (job " in found.answer
     assert len(found.details["left"]) == 5
 
 

@@ -106,6 +106,13 @@ def test_a_state_behind_its_snapshot_is_folded(scene: Scene) -> None:
     assert status_of(scene, run).state == {"text": "x" * 5_000, "b": 2, "a": 3}
 
 
+def test_a_run_whose_definition_nobody_can_read_is_listed(scene: Scene) -> None:
+    run = scene.start(scene.define(step("a")))
+    scene.door.write(lambda tx: tx.connection.execute(scene.tables.definitions.update().values(body="{")))
+    found = status_of(scene, run)
+    assert (found.current_step, found.current_step_name, found.definition_version) == (0, None, None)
+
+
 def test_a_run_whose_definition_is_gone_can_be_read(scene: Scene) -> None:
     run = scene.start(scene.define(step("a")))
     scene.door.write(lambda tx: tx.connection.execute(scene.tables.definitions.delete()))

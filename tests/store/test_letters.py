@@ -212,6 +212,13 @@ def test_what_is_due_is_taken_out_in_order_and_the_rest_stays(house: House) -> N
     assert [letter[:3] for letter in inbox(house)] == [("cancel", 3, 5), ("timer", 1, 9)]
 
 
+def test_no_more_are_taken_out_than_asked_for_and_the_earliest_first(house: House) -> None:
+    put(house, SetTimer(1, 3, 3), SetTimer(1, 1, 1), SetTimer(2, 2, 2))
+    opened = house.door.write(lambda tx: load.open_letters(tx, [1, 2], 5, limit=2))
+    assert [(one.workflow_id, one.visit) for one in opened] == [(1, 1), (2, 2)]
+    assert [(one.visit) for one in house.door.write(lambda tx: load.open_letters(tx, [1, 2], 5))] == [3]
+
+
 def test_a_letter_of_a_kind_that_only_a_newer_version_knows_waits_for_it(house: House) -> None:
     put(house, SetTimer(1, 2, 3), Send(1, LetterKind.REVIVED, 3, {"id": 4}))
     inbox_table = house.door.tables.inbox

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from queuety.codec import decode
+from queuety.errors import PayloadError
 from queuety.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Priority
 from queuety.store.queries import definitions
 from queuety.store.schema import Tables
@@ -91,8 +92,11 @@ def all_outlines(connection: Connection, tables: Tables) -> dict[str, Outline]:
 
 @lru_cache(maxsize=512)
 def outline_of(body: str) -> Outline:
-    """The outline of a definition's JSON text."""
-    definition: Mapping[str, Any] = decode(body)
+    """The outline of a definition's JSON text; an empty one where nobody can read it."""
+    try:
+        definition: Mapping[str, Any] = decode(body)
+    except PayloadError:
+        return Outline()
     return Outline(
         version=definition.get("version"),
         steps=tuple(_step(entry, index, definition) for index, entry in enumerate(definition["steps"])),

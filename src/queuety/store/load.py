@@ -27,6 +27,10 @@ _WITHOUT_STATE: Final = tuple("NULL" if name == "state" else name for name in WO
 _KINDS: Final = frozenset(LetterKind)
 
 
+LETTERS_AT_ONCE: Final = 1_000
+"""Letters that are opened in one transaction."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A workflow and how its state is stored: a snapshot as of `state_version`, and the deltas since.
@@ -256,13 +260,15 @@ def postpone_letters(tx: Tx, workflow_ids: Sequence[int], *, now_us: int, until_
         )
 
 
-def open_letters(tx: Tx, workflow_ids: Sequence[int], now_us: int) -> list[Letter]:
+def open_letters(tx: Tx, workflow_ids: Sequence[int], now_us: int, *, limit: int = LETTERS_AT_ONCE) -> list[Letter]:
     """Takes out what is due for these workflows, which must be locked; in order of due time and arrival.
 
-    Letters of a kind that only a newer version knows stay, and come due again later.
+    At most `limit`: the rest stays due. Letters of a kind that only a newer version knows stay, and come due again
+    later.
     """
     p = tx.statements.parameter
-    return _taken(tx, workflow_ids, f" AND due_us <= {p} ORDER BY due_us, id", now_us, now_us=now_us)
+    tail = f" AND due_us <= {p} ORDER BY due_us, id LIMIT {p}"
+    return _taken(tx, workflow_ids, tail, now_us, limit, now_us=now_us)
 
 
 def letters_of_missing(tx: Tx, workflow_ids: Sequence[int]) -> list[Letter]:

@@ -30,6 +30,7 @@ from queuety.model import (
     SaveWorkflow,
     Send,
     SetTimer,
+    StartRun,
     TellWatchers,
     UseSignals,
     Watch,
@@ -102,8 +103,10 @@ class Plan:
             elif isinstance(effect, DropTimers):  # also those that this very transaction would set
                 plan.timers[:] = (timer for timer in plan.timers if timer.workflow_id != effect.workflow_id)
                 plan.dropped_timers.append(effect)
-            else:  # a `StartRun`
+            elif isinstance(effect, StartRun):
                 raise StoreError(f"workflow {effect.workflow_id} is to be started, and nobody has decided how")
+            else:
+                raise StoreError(f"nobody has decided how a {type(effect).__name__} is written")
         return plan
 
     @property

@@ -30,7 +30,7 @@ from queuety.worker.works import Defaults, handler_unknown, orphaned, work_of
 _log = logging.getLogger("queuety.worker")
 
 LETTERS = 200
-"""At most this many timers and messages are opened in one turn."""
+"""At most this many due timers and messages are looked at in one turn, to see whose they are."""
 PROMOTED = 1000
 """At most this many delayed jobs are made ready in one turn."""
 
@@ -305,7 +305,9 @@ def _gather(
         put_off = [workflow_id for workflow_id in due if workflow_id in strange]
         put_off += [workflow_id for workflow_id in locked if workflow_id not in legible]
         load.postpone_letters(tx, put_off, now_us=now_us, until_us=now_us + claims.UNREADABLE_US)
-        for letter in load.open_letters(tx, legible, now_us):
+        letters = load.open_letters(tx, legible, now_us)
+        result.has_more_due = result.has_more_due or len(letters) >= load.LETTERS_AT_ONCE
+        for letter in letters:
             event = event_of(letter)
             if event is not None:
                 events.setdefault(letter.workflow_id, []).append(event)
