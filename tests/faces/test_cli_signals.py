@@ -54,6 +54,12 @@ def test_signals_are_sent_until_the_wait_is_over(project: Project) -> None:
     assert "waiting for" not in done("workflow", "status", run)
 
 
+def test_nothing_is_missing_of_which_any_one_is_enough() -> None:
+    people = done("workflow", "status", start("decision"))
+    assert "waiting for  any of the signals yes, no\n" in people
+    assert "missing" not in people
+
+
 def test_data_may_come_by_option_and_from_stdin() -> None:
     run = start("two")
     done("workflow", "signal", run, "paid", "--data", '{"sum": 5}')

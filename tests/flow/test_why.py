@@ -35,7 +35,7 @@ def test_why_says_what_is_missing_and_how_it_is_given(app: Queuety) -> None:
     assert said.answer == (
         f"Workflow {run} (w) waits at step 'hold' for all of the signals 'a' and 'b'. 'a' has come, 'b' is missing. "
         "1 signal 'b' has come whose payload is not what it asks for. It gives up in 1 h (2026-01-01T01:00:00Z); then "
-        f"the run fails. `queuety workflow signal {run} b` sends it."
+        f"the run fails. `queuety workflow signal {run} b '{{\"ok\":1}}'` sends it."
     )
 
 
@@ -74,6 +74,40 @@ def test_why_says_whether_a_signal_that_came_was_of_any_use(app: Queuety) -> Non
     said = app.why(run)
     assert said.details["unfit"] == {"paid": 3}
     assert "3 signals 'paid' have come whose payload is not what it asks for." in said.answer
+    assert "Only data counts whose 'order' is 7, as in the state." in said.answer
+    assert f"`queuety workflow signal {run} paid '{{\"order\":7}}'` sends it." in said.answer
+    assert said.details["unused"] == {"unpaid": 1}
+    assert "Unused, for no step of this run asks for them: 'unpaid'." in said.answer
+
+
+def test_why_says_that_an_answer_was_of_no_use(app: Queuety) -> None:
+    run = app.workflow("w").wait_for_approval().wait_for_signal("go").dispatch()
+    app.signal(run, "go")
+    assert "Unused" not in app.why(run).answer, "a later step asks for it"
+    for _ in range(2):
+        app.reject_workflow(run)
+    assert "Unused, for no step of this run asks for them: 'rejected' (2). `queuety" in app.why(run).answer
+
+
+def test_why_names_the_key_that_the_state_lacks(app: Queuety) -> None:
+    run = app.workflow("w").wait_for_signal("paid", correlation_key="order").dispatch({"ordr": 7})
+    app.signal(run, "paid", {"order": 7})
+    answer = app.why(run).answer
+    assert "Only data counts whose 'order' is that of the state, and the state has no 'order': no signal" in answer
+    assert "sends it" not in answer
+    empty = app.workflow("w").wait_for_signal("paid", correlation_key="order").dispatch({"order": None})
+    assert "Only data counts whose 'order' is null, as in the state." in app.why(empty).answer
+
+
+def test_why_writes_data_and_names_as_a_shell_takes_them(app: Queuety) -> None:
+    asked = {"by": "it's me"}
+    run = app.workflow("w").wait_for_decision(match_payload=asked).wait_for_signal("go on").dispatch()
+    data = """'{"by":"it'"'"'s me"}'"""
+    assert f"`queuety workflow approve {run} {data}` or `queuety workflow reject {run} {data}`" in app.why(run).answer
+    app.approve_workflow(run, asked)
+    assert f"`queuety workflow signal {run} 'go on'` sends it." in app.why(run).answer
+    long = app.workflow("w").wait_for_input(match_payload={"text": "x" * 200}).dispatch()
+    assert f"`queuety workflow input {long} JSON` answers it." in app.why(long).answer
 
 
 def test_why_says_where_a_wait_goes_when_its_time_is_over(app: Queuety, clock: ManualClock) -> None:
@@ -95,6 +129,45 @@ def test_why_says_what_became_of_a_wait(app: Queuety, clock: ManualClock) -> Non
         assert said.reason == "failed"
         assert f"({kind})" in said.answer
         assert f"`queuety workflow retry {run}`" in said.answer
+    assert "waits there anew, as long as the first time" in app.why(late).answer
+    assert "looks anew, and fails again if all stands as it did" in app.why(lost).answer
+
+
+@step
+def never(state: State) -> bool:
+    return False
+
+
+def test_why_advises_no_retry_that_can_only_fail_again(app: Queuety) -> None:
+    keyed = app.workflow("w").then(work, "a").repeat_until("a", "done", max_iterations=1).dispatch()
+    asked = app.workflow("w").then(work, "a").repeat_until("a", condition=never, max_iterations=1).dispatch()
+    app.run_until_idle()
+    said = app.why(keyed).answer
+    assert "(ConstraintViolation)" in said
+    assert "workflow retry" not in said
+    assert said.endswith(
+        "start another run, of a definition that allows more rounds or with a payload that ends the loop."
+    )
+    assert (
+        f"`queuety workflow retry {asked}` asks the condition once more, and fails again unless"
+        in app.why(asked).answer
+    )
+
+
+def test_why_says_that_a_retry_is_on_its_way(app: Queuety) -> None:
+    run = app.workflow("mum").run_workflow("kid", app.workflow("kid").then(fails, "try"), "sub").dispatch()
+    app.run_until_idle()
+    (child,) = app.list_workflows(parent_id=run)
+    assert app.why(child.id).details["retry_on_its_way"] is False
+    app.retry_workflow(run)
+    assert status_of(app, child.id).status == WorkflowStatus.FAILED
+    said = app.why(run)
+    assert (said.reason, said.details["because"]["details"]["retry_on_its_way"]) == ("child", True)
+    assert "A retry of its parent is on its way: it goes on there as soon as a worker looks." in said.answer
+    assert "No worker is alive; start one: `queuety work`." in said.answer
+    assert "workflow retry" not in said.answer
+    app.run_until_idle()
+    assert app.why(child.id).details["retry_on_its_way"] is False
 
 
 def test_why_finds_a_message_that_was_lost(app: Queuety) -> None:
