@@ -2,8 +2,8 @@
 
 A handler's `config` is `{"set": what it returns, "count"?: key that it raises by one, "jump"?: {"to", "below"},
 "fails": how often it fails before it succeeds, "final"?: its failures allow no further attempt, "only"?: the index of
-the one item that fails, "until"?: a condition holds from that count on}`. `returned` is what such a handler does: user
-code, so both the world and the reference call it.
+the one item that fails, "until"?: a condition holds from that count on, "every"?: at each multiple}`. `returned` is
+what such a handler does: user code, so both the world and the reference call it.
 
 Loops end: a step that jumps back counts itself and stops jumping, and every repeat step has a limit or counts.
 """
@@ -29,6 +29,15 @@ DEEPEST = 3
 SIGNAL_NAMES = ("go", "stop", "go", "stop", "approved", "rejected")
 """Few, so that what is sent and what is waited for meet."""
 
+THEMES = (
+    ("single", "single", "delay", "parallel", "for_each", "wait_for_signal", "repeat", "wait_for_workflows"),
+    ("single", "wait_for_signal", "wait_for_signal", "wait_for_signal", "repeat"),
+    ("single", "single", "repeat", "repeat", "delay"),
+    ("single", "for_each", "for_each", "parallel"),
+    ("single", "wait_for_workflows", "wait_for_workflows", "delay"),
+)
+"""The kinds that one story is mostly made of: what goes wrong together is found where it stands together."""
+
 Payload = dict[str, Any]
 
 Place = int | str | None
@@ -47,6 +56,8 @@ class Story:
 def returned(config: Payload, state: Payload, *arguments: Any) -> Payload:
     """What a handler with this configuration returns, when it does not fail."""
     output = dict(config.get("set") or {})
+    if "every" in config:
+        return {"_matched": _count(state, config["count"]) % config["every"] == 0}
     if "until" in config:
         return {"_matched": _count(state, config["count"]) >= config["until"]}
     if arguments:
@@ -84,15 +95,42 @@ signals = st.tuples(
 )
 
 
+no_signals: st.SearchStrategy[list[tuple[str, Payload]]] = st.just([])
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What the steps of one definition are drawn by. `has_ids`: the state may hold ids of runs from the start."""
+
+    draw: st.DrawFn
+    theme: tuple[str, ...]
+    path: str
+    depth: int = 0
+    has_ids: bool = False
+
+    def child(self, index: int, before: list[StepSpec]) -> Definition:
+        """A definition for the runs that the step after these starts."""
+        has_ids = self.has_ids or _has_started(before)
+        return _definition(_Frame(self.draw, self.theme, f"{self.path}.{index}", self.depth + 1, has_ids))
+
+
+def _has_started(before: list[StepSpec]) -> bool:
+    return any(spec.kind == "start_workflows" for spec in before)
+
+
 @st.composite
 def stories(draw: st.DrawFn) -> Story:
     """One or two runs to start, each with its signals and those of the runs that they start."""
-    roots = tuple(_definition(draw, f"d{number}", 0) for number in range(draw(st.integers(1, 2))))
+    theme = draw(st.sampled_from(THEMES))
+    roots = tuple(_definition(_Frame(draw, theme, f"d{number}")) for number in range(draw(st.integers(1, 2))))
     names = [one.name for one in every_definition(roots)]
     return Story(
         roots,
         tuple(draw(payloads) for _ in roots),
-        {name: tuple(draw(st.lists(signals, max_size=5))) for name in names},
+        {
+            name: tuple(draw(st.lists(signals, max_size=6) if "wait_for_signal" in theme else no_signals))
+            for name in names
+        },
     )
 
 
@@ -105,12 +143,13 @@ def every_definition(roots: Iterable[Definition]) -> list[Definition]:
     return found
 
 
-def _definition(draw: st.DrawFn, name: str, depth: int) -> Definition:
+def _definition(frame: _Frame) -> Definition:
+    draw, name, depth = frame.draw, frame.path, frame.depth
     count = draw(st.integers(1, 6 if depth == 0 else 4 - depth))
     names = [f"s{index}" for index in range(count)]
     steps: list[StepSpec] = []
     while len(steps) < count:
-        steps.append(_step(draw, name, names, depth, steps))
+        steps.append(_step(frame, names, steps))
     undo = draw(st.sampled_from([None, None, 0, 1, 4]))
     return Definition(
         name,
@@ -121,16 +160,15 @@ def _definition(draw: st.DrawFn, name: str, depth: int) -> Definition:
     )
 
 
-def _step(draw: st.DrawFn, path: str, names: list[str], depth: int, before: list[StepSpec]) -> StepSpec:
+def _step(frame: _Frame, names: list[str], before: list[StepSpec]) -> StepSpec:
     """The step after these. Where runs were started, those that wait for them are likelier."""
-    index = len(before)
-    kinds = ["single", "single", "delay", "parallel", "parallel", "for_each", "for_each", "wait_for_signal"]
-    kinds += ["repeat", "wait_for_workflows"]
+    draw, path, depth, index = frame.draw, frame.path, frame.depth, len(before)
+    kinds = list(frame.theme)
     if depth < DEEPEST:
-        kinds += ["run_workflow", "start_workflows", "start_workflows"]
+        kinds += ["run_workflow", "start_workflows"] * (2 if "wait_for_workflows" in frame.theme else 1)
     if before and before[-1].kind == "start_workflows":
         kinds += ["wait_for_workflows"] * 4 + ["run_workflow"] * 3 * (depth < DEEPEST)
-    if not before and depth:
+    if not before and frame.has_ids:
         kinds += ["wait_for_workflows"] * 2
     kind = draw(st.sampled_from(kinds))
     name = names[index]
@@ -151,9 +189,9 @@ def _step(draw: st.DrawFn, path: str, names: list[str], depth: int, before: list
     if kind == "wait_for_signal":
         return StepSpec(kind, name, settings=_signal_wait(draw, names[index + 1 :]))
     if kind == "wait_for_workflows":
-        return StepSpec(kind, name, settings=_workflow_wait(draw, before, depth))
+        return StepSpec(kind, name, settings=_workflow_wait(draw, has_ids=frame.has_ids or _has_started(before)))
     if kind == "run_workflow":
-        return StepSpec(kind, name, child=_definition(draw, f"{path}.{index}", depth + 1))
+        return StepSpec(kind, name, child=frame.child(index, before))
     if kind == "start_workflows":
         settings: Payload = {
             "items_key": draw(st.sampled_from(["items", "items", "items", "a", "ids"])),
@@ -163,7 +201,7 @@ def _step(draw: st.DrawFn, path: str, names: list[str], depth: int, before: list
         }
         if draw(st.booleans()):
             settings["group"] = "g"
-        return StepSpec(kind, name, settings=settings, child=_definition(draw, f"{path}.{index}", depth + 1))
+        return StepSpec(kind, name, settings=settings, child=frame.child(index, before))
     return StepSpec(kind, name, _handler(draw, path, name, targets=names), _options(draw(attempts), draw(delays)))
 
 
@@ -219,7 +257,8 @@ def _repeat(draw: st.DrawFn, path: str, names: list[str], index: int) -> StepSpe
         settings["state_key"] = draw(st.sampled_from([counted, counted, "a"]))
         settings["expected"] = draw(st.sampled_from([2, 1, None, True]))
         return StepSpec("repeat", names[index], settings=settings)
-    config = {"count": counted, "until": draw(st.integers(0, 3)), "fails": draw(st.sampled_from([0, 0, 1, 4]))}
+    config = {"count": counted, "fails": draw(st.sampled_from([0, 0, 1, 4]))}
+    config[draw(st.sampled_from(["until", "every"]))] = draw(st.sampled_from([2, 1, 3]))
     condition = HandlerRef(f"app:{path}_{names[index]}", config)
     return StepSpec("repeat", names[index], condition, _options(draw(attempts)), settings)
 
@@ -243,11 +282,11 @@ def _signal_wait(draw: st.DrawFn, later: list[str]) -> Payload:
     return settings
 
 
-def _workflow_wait(draw: st.DrawFn, before: list[StepSpec], depth: int) -> Payload:
+def _workflow_wait(draw: st.DrawFn, *, has_ids: bool) -> Payload:
     """Mostly for runs that may be there."""
     settings: Payload = {"mode": draw(st.sampled_from(["all", "all", "any", "quorum"])), "keyed": True}
-    sources = ["literal", "literal", "ids"]
-    if depth or any(spec.kind == "start_workflows" for spec in before):
+    sources = ["literal", "literal", "literal", "ids"]
+    if has_ids:
         sources = ["ids"] * 9 + ["group"] * 3 + ["literal", "a", "nothing"]
     source = draw(st.sampled_from(sources))
     if source == "group":
