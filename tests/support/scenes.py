@@ -35,7 +35,12 @@ class Scene:
         self.seen = House(url)
         self.house = House(url, clock=self.seen.clock, limits=PATIENT if patient else IMPATIENT)
         self._raw: list[Any] = []
-        event.listen(self.house.door.engine, "checkout", lambda raw, *_: self._raw.append(raw))
+        event.listen(self.house.door.engine, "checkout", self._note)
+
+    def _note(self, raw: Any, _record: Any, proxy: Any) -> None:
+        """Ids are drawn beside a transaction, on a connection apart: cut instead, it would break nothing."""
+        if proxy._pool is self.house.door.engine.pool:
+            self._raw.append(raw)
 
     @property
     def door(self) -> Door:
