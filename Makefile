@@ -15,10 +15,10 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	&& { command -v "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check fix bench proof clean
+.PHONY: help install demo test check fix bench bench-all proof clean
 
 help: ## what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 install: $(STAMP) ## the virtual environment in .venv, with everything
 
@@ -49,6 +49,9 @@ test: check ## every check, then every test (QUEUETY_TEST_REQUIRE=postgresql,mys
 
 bench: $(STAMP) ## steps per second and latency on each database, beside its raw floor
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-all: $(STAMP) ## the same with 50,000 items, 10,000 parked runs and long loops: a quarter of an hour
+	$(BIN)/python -m benchmarks --sizes full $(ARGS)
 
 proof: $(STAMP) ## the random and the crash tests, many more rounds than usual
 	QUEUETY_TEST_PROOF=1 $(BIN)/pytest --timeout 3600 tests/unit tests/crash $(addprefix tests/flow/test_,$(CROWDS)) $(ARGS)

@@ -1,4 +1,6 @@
-"""`python -m benchmarks [--only sqlite,postgresql,mysql] [--rounds 3] [--json FILE]`: the table of `make bench`.
+"""`python -m benchmarks [--only sqlite,postgresql,mysql] [--rounds 3] [--json FILE]`: the tables of `make bench`.
+
+With `--sizes full` those of `make bench-all`: the other kinds of steps at their full sizes, 50,000 items among them.
 
 Every figure of a database is measured in the same run as its floor, in turns, and the medians are shown: on a noisy
 machine only the ratio means something.
@@ -18,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import backlog, floor, measure
+from benchmarks import backlog, floor, kinds, measure
 from benchmarks.places import empty_place, kinds_that_answer
 from queuety import Queuety
 
@@ -83,11 +85,13 @@ def main() -> int:
     parser.add_argument("--workflows", type=int, default=2000)
     parser.add_argument("--floor-seconds", type=float, default=3.0, help="how long the floor is measured each time")
     parser.add_argument("--pending", type=int, default=1_000_000, help="how large the backlog of the claim's test is")
+    parser.add_argument("--sizes", choices=kinds.SIZES, default="small", help="how much of the other kinds of steps")
     parser.add_argument("--json", type=Path, default=Path("bench-results/bench.json"))
     asked = parser.parse_args()
     console = Console()
     found, absent = kinds_that_answer(asked.only.split(","))
-    lines = []
+    lines: list[Line] = []
+    others: list[kinds.Kinds] = []
     for kind in found:
         console.print(f"measuring {kind} …")
         lines.append(
@@ -99,11 +103,19 @@ def main() -> int:
                 floor_s=asked.floor_seconds,
             )
         )
-    console.print(_table(lines))
+        others.append(kinds.measured(kind, kinds.SIZES[asked.sizes]))
+    if lines:
+        console.print(_table(lines))
+        console.print(kinds.table(others))
     for kind, reason in absent.items():
         console.print(f"{kind}: not measured ({reason})", markup=False)
     asked.json.parent.mkdir(parents=True, exist_ok=True)
-    result = {"python": platform.python_version(), "lines": [asdict(line) for line in lines], "absent": absent}
+    result = {
+        "python": platform.python_version(),
+        "lines": [asdict(line) for line in lines],
+        "kinds": [asdict(line) for line in others],
+        "absent": absent,
+    }
     asked.json.write_text(json.dumps(result, indent=2) + "\n")
     console.print(f"written to {asked.json}", markup=False)
     return 0 if lines else 1

@@ -7,12 +7,13 @@ process. The module is imported under its own name, so that handlers and those w
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+
+from benchmarks.memory import peak_mb
 
 TIMEOUT_S = 300.0
 
@@ -31,8 +32,7 @@ def main(name: str, given: str) -> None:
     """Calls it."""
     module, _, function = name.partition(":")
     found = getattr(import_module(module), function)(**json.loads(given))
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    json.dump({**found, "peak_mb": peak_mb}, sys.stdout)
+    json.dump({**found, "peak_mb": peak_mb()}, sys.stdout)
 
 
 if __name__ == "__main__":

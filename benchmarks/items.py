@@ -23,6 +23,11 @@ class Watch:
     began: float | None = None
     done: threading.Event = field(default_factory=threading.Event)
 
+    def reset(self) -> None:
+        """For the next run."""
+        self.began = None
+        self.done.clear()
+
 
 watch = Watch()
 
@@ -99,8 +104,7 @@ def work(url: str, items: int, runs: int, *, in_threads: bool) -> dict[str, Any]
         thread.start()
         for number in range(runs + 1):
             payload = things(items if number else 100)
-            watch.began = None
-            watch.done.clear()
+            watch.reset()
             cpu_before = time.process_time()
             run_id = app.dispatch_workflow(builder, payload)
             while not watch.done.wait(5.0):
