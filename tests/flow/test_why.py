@@ -170,6 +170,23 @@ def test_why_says_that_a_retry_is_on_its_way(app: Queuety) -> None:
     assert app.why(child.id).details["retry_on_its_way"] is False
 
 
+def test_why_advises_no_retry_of_a_child_that_was_cancelled(app: Queuety) -> None:
+    kid = app.workflow("kid").wait_for_signal("go").then(fails)
+    gone, lost = (app.workflow("mum").run_workflow("kid", kid).dispatch() for _ in range(2))
+    of_gone, of_lost = (app.list_workflows(parent_id=run)[0].id for run in (gone, lost))
+    app.cancel_workflow(of_gone)
+    app.signal(of_lost, "go")
+    app.run_until_idle()
+    assert f"`queuety workflow retry {of_lost}` goes on in the child" in app.why(lost).answer
+    app.cancel_workflow(of_lost)
+    for run, child, kind in ((gone, of_gone, "ChildCancelled"), (lost, of_lost, "ChildFailed")):
+        said = app.why(run).answer
+        assert f"({kind})" in said
+        assert said.endswith(
+            f"Its child {child} is cancelled; `queuety workflow retry {run}` goes on with another one."
+        )
+
+
 def test_why_finds_a_message_that_was_lost(app: Queuety) -> None:
     """Nobody tells the run any more: its dependency has ended, and the row that says who waits for it is gone."""
     one = app.workflow("held").wait_for_signal("go").dispatch()

@@ -55,7 +55,7 @@ def _failed(look: Look, row: Record) -> Why:
         if not any(worker.is_alive for worker in look.workers):
             then += " No worker is alive; start one: `queuety work`."
     else:
-        then = steps.after_failure(row, step, child)
+        then = steps.after_failure(look, row, step, child)
     return _said(
         row,
         "failed",

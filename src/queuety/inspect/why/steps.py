@@ -9,8 +9,8 @@ from queuety.inspect.outline import REPEAT, StepOutline
 from queuety.inspect.waits import kept
 from queuety.inspect.why import words
 from queuety.inspect.why.look import Look, Why
-from queuety.model import ErrorKind, JobPhase, Json
-from queuety.store.queries import Record, why
+from queuety.model import ErrorKind, JobPhase, Json, WorkflowStatus
+from queuety.store.queries import Record, why, workflows
 
 SHOWN: Final = 5
 """How many of the jobs that are left are named."""
@@ -44,11 +44,15 @@ def fan_out(look: Look, row: Record, name: str, jobs: Sequence[Record], because:
 _OF_CHILD: Final = frozenset({ErrorKind.CHILD_FAILED.value, ErrorKind.CHILD_CANCELLED.value})
 
 
-def after_failure(row: Record, step: StepOutline | None, child: int | None) -> str:
+def after_failure(look: Look, row: Record, step: StepOutline | None, child: int | None) -> str:
     """What a person can do about a run that has failed, at this step; `child` is the run that the step has run."""
     retry, kind = f"`queuety workflow retry {row['id']}`", row["error_kind"]
     if kind in _OF_CHILD and child is not None:
-        return f"`queuety workflow retry {child}` goes on in the child and then here, {retry} too."
+        standing = workflows.statuses(look.connection, look.tables, {child}).get(child)
+        if standing == WorkflowStatus.FAILED:
+            return f"`queuety workflow retry {child}` goes on in the child and then here, {retry} too."
+        how = f"is {standing}" if standing else "is not there any more"
+        return f"Its child {child} {how}; {retry} goes on with another one."
     if kind == ErrorKind.CONSTRAINT_VIOLATION and step is not None and step.kind == REPEAT:
         more = "start another run, of a definition that allows more rounds or with a payload that ends the loop"
         if step.own.handler is None:
