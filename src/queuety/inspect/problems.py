@@ -142,7 +142,7 @@ def _buried(found: Health, _: float) -> Iterator[Problem]:
         yield Problem(
             "warning",
             f"{_of(found.buried, 'job')} buried",
-            "every attempt failed, or the run ended before they were done",
+            "every attempt failed",
             "`queuety list --status buried` shows them, `queuety inspect ID` why",
         )
 

@@ -18,11 +18,12 @@ from sqlalchemy import (
     exists,
     func,
     literal_column,
+    or_,
     select,
     text,
 )
 
-from queuety.model import JobPhase, LetterKind, WorkflowStatus
+from queuety.model import JobPhase, LetterKind, Role, WorkflowStatus
 from queuety.store.queries import Record, Tally, tally
 from queuety.store.queries.workflows import batched
 from queuety.store.schema import LOOKED_FOR, Tables
@@ -166,8 +167,15 @@ def _first(tables: Tables, *, until_us: int, cap: int) -> Subquery:
 
 
 def buried(connection: Connection, tables: Tables, *, cap: int) -> Tally:
-    """How many jobs are buried."""
-    return tally(connection, tables.jobs, *_claimable(tables.jobs, JobPhase.BURIED), cap=cap)
+    """How many are buried among the first `cap` jobs that are; inexact if there are more.
+
+    Not those of steps: their run tells of what has failed, and a run that did well buries items that it does not need.
+    """
+    table = tables.jobs
+    is_told = case((or_(table.c.workflow_id.is_(None), table.c.role != Role.STEP.value), 1))
+    some = select(is_told.label("told")).where(*_claimable(table, JobPhase.BURIED)).limit(cap + 1).subquery()
+    seen, told = connection.execute(select(func.count(), func.count(some.c.told)).select_from(some)).one()
+    return Tally(min(int(told), cap), is_exact=int(seen) <= cap)
 
 
 def failed(connection: Connection, tables: Tables, *, cap: int) -> Tally:
