@@ -155,7 +155,11 @@ async def forgotten() -> bool:
 
 @pytest.mark.parametrize(
     ("made", "message"),
-    [(Undecided, "ambiguous"), (forgotten, "returned a coroutine"), (lambda: (yield), "returned a generator")],
+    [
+        (Undecided, "ambiguous"),
+        (forgotten, "returned a coroutine, which nobody runs; declare it `async def`"),
+        (lambda: (yield), "returned a generator, which nobody runs; return a result, or yield the chunks"),
+    ],
 )
 def test_a_condition_that_answers_neither_fails(rig: Rig, made: Any, message: str) -> None:
     result = rig.run(lambda _: made(), use=Use.CONDITION)

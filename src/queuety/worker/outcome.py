@@ -112,10 +112,10 @@ def _refuse_unrun(value: object) -> None:
         value.close()  # it would warn that nobody awaited it
     elif not (inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)):
         return
-    kind = type(value).__name__
-    raise PayloadError(
-        f"the handler returned a {kind}, which nobody runs; declare it `async def` and return its result"
-    )
+    instead = "declare it `async def` and return its result"
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        instead = "return a result, or yield the chunks of a StreamingStep"
+    raise PayloadError(f"the handler returned a {type(value).__name__}, which nobody runs; {instead}")
 
 
 def raised(work: Work, exc: BaseException, span: Span) -> Failed:
