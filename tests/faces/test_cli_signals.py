@@ -60,6 +60,17 @@ def test_nothing_is_missing_of_which_any_one_is_enough() -> None:
     assert "missing" not in people
 
 
+def test_a_failed_step_is_named(project: Project) -> None:
+    (project.folder / "loop.json").write_text(
+        '{"name": "loop", "steps": [{"name": "pause", "type": "delay", "seconds": 0}, {"name": "again",'
+        ' "type": "repeat", "until": true, "target": "pause", "state_key": "done", "max_iterations": 1}]}'
+    )
+    run = str(told("workflow", "dispatch", "--definition", "loop.json")["id"])
+    done("flush")
+    people = done("workflow", "status", run)
+    assert "failed step  1 again\n" in people
+
+
 def test_data_may_come_by_option_and_from_stdin() -> None:
     run = start("two")
     done("workflow", "signal", run, "paid", "--data", '{"sum": 5}')

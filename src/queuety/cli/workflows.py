@@ -194,6 +194,14 @@ def _step(run: WorkflowState) -> str:
     return f"{run.current_step}/{run.total_steps}" + (f" {name}" if name and name != str(run.current_step) else "")
 
 
+def _failed_step(run: WorkflowState) -> str:
+    """Its index, and its name if it was given one."""
+    if run.failed_step is None:
+        return ""
+    name = run.current_step_name if run.failed_step == run.current_step else None
+    return f"{run.failed_step}" + (f" {name}" if name and name != str(run.failed_step) else "")
+
+
 def _facts(run: WorkflowState, now: datetime) -> list[tuple[str, str]]:
     version = "" if run.definition_version is None else f"{run.definition_version}, "
     cleanup = "" if run.compensation_status is CleanupStatus.NONE else run.compensation_status
@@ -204,7 +212,7 @@ def _facts(run: WorkflowState, now: datetime) -> list[tuple[str, str]]:
         ("progress", "" if run.progress is None else readable(run.progress)),
         ("error", run.error_message or ""),
         ("error kind", run.error_kind or ""),
-        ("failed step", "" if run.failed_step is None else str(run.failed_step)),
+        ("failed step", _failed_step(run)),
         ("cleaning up", cleanup),
         ("created", both(run.created_at, now)),
         ("completed", both(run.completed_at, now) if run.cancelled_at is None else ""),
