@@ -21,6 +21,10 @@ from queuety.store.dialects.bulk import SqliteBulk
 WAL_LIMIT: Final = 64 * 1024 * 1024
 """Bytes that the write-ahead log keeps after a checkpoint: one long reader had made it 320 MB."""
 
+CACHE_KIB: Final = 16_384
+"""Pages that a connection may keep. With the usual 2 MiB an item of 50,000 took a third more CPU than one of 5,000: the
+tail of the history and the indexes of the open jobs no longer fit, and were read and spilt over and over."""
+
 SETUP_S: Final = 10.0
 """How long a new connection tries to turn WAL on: the switch does not wait by itself while others connect."""
 
@@ -307,6 +311,7 @@ def _set_up(raw: sqlite3.Connection, synchronous: str) -> None:
         raw.execute("PRAGMA journal_mode = WAL")
     raw.execute(f"PRAGMA synchronous = {synchronous}")
     raw.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
+    raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
 
 
 def _persist(attempt: Any) -> None:
