@@ -218,6 +218,18 @@ def test_why_of_one_that_waits_for_one_that_is_paused(app: Queuety) -> None:
     assert f"Workflow {one} (held) has been paused" in app.why(run).answer
 
 
+def test_why_says_that_runs_wait_for_each_other(app: Queuety) -> None:
+    one = app.workflow("one").wait_for_signal("id").wait_for_workflow("other").dispatch()
+    two = app.workflow("two").wait_for_workflow(one).dispatch()
+    app.signal(one, "id", {"other": two})
+    app.run_until_idle()
+    said = app.why(one)
+    assert said.details["because"]["details"]["because"]["reason"] == "in_circle"
+    assert said.answer.count(f"Workflow {one} (one) waits") == 1
+    assert f"Workflow {one} (one) is asked about already: these wait for each other" in said.answer
+    assert f"`queuety workflow cancel {two}` ends it." in said.answer
+
+
 def test_the_command_line_says_the_same(app: Queuety, database: Database) -> None:
     run = app.workflow("w").wait_for_decision().dispatch()
     waiter = app.workflow("w").wait_for_workflow(run).dispatch()

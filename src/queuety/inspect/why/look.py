@@ -29,8 +29,8 @@ class Why:
     of both `completed`, `failed`, `running`; of jobs `ready` (it waits its turn), `queue_paused`, `no_worker`,
     `delayed`, `due`, `backing_off`, `handler_unknown`, `suspect`, `holder_not_seen`, `lease_ended`; of workflows
     `cancelled`, `cleaning_up`, `awaits_child`, `paused`, `waiting_for_signal`, `waiting_for_workflows`, `not_told`
-    (what it waits for is decided, and the message lost), `child`, `step`, `fan_out`, `delayed`, `continuing`,
-    `letter_overdue`, `kind_unknown`, `definition_missing`, `stranded`.
+    (what it waits for is decided, and the message lost), `in_circle` (only nested), `child`, `step`,
+    `fan_out`, `delayed`, `continuing`, `letter_overdue`, `kind_unknown`, `definition_missing`, `stranded`.
     """
 
     id: int

@@ -21,19 +21,19 @@ OVERDUE_US: Final = 5_000_000
 """For how long a letter may be due before nobody seems to read it: workers look at least every second."""
 
 
-def of_run(look: Look, row: Record, depth: int = 0) -> Why:
-    """The answer for a workflow; `depth` says for how many others it is already asked about."""
+def of_run(look: Look, row: Record, above: tuple[int, ...] = ()) -> Why:
+    """The answer for a workflow; `above` are the others for which it is asked about, the first one first."""
     status = WorkflowStatus(row["status"])
     if status is WorkflowStatus.COMPLETED:
         return _said(row, "completed", f"was completed {look.when(row['completed_us'])}.")
     if status is WorkflowStatus.FAILED:
         return _failed(look, row)
     if status is WorkflowStatus.CANCELLED:
-        return _cancelled(look, row, depth)
+        return _cancelled(look, row, above)
     if status is WorkflowStatus.PAUSED:
         return _paused(look, row)
     outline = outlines(look.connection, look.tables, [row["definition_hash"]])[row["definition_hash"]]
-    return _unreadable(row, outline) or _unread(look, row) or _going_on(look, row, outline, depth)
+    return _unreadable(row, outline) or _unread(look, row) or _going_on(look, row, outline, above)
 
 
 def _said(row: Record, reason: str, answer: str, found: Mapping[str, Json] | None = None, **details: Json) -> Why:
@@ -70,7 +70,7 @@ def _failed(look: Look, row: Record) -> Why:
     )
 
 
-def _cancelled(look: Look, row: Record, depth: int) -> Why:
+def _cancelled(look: Look, row: Record, above: tuple[int, ...]) -> Why:
     ended = f"was cancelled {look.when(row['cancelled_us'])}"
     at = words.iso(row["cancelled_us"])
     if row["cleanup"] != CleanupStatus.PENDING:
@@ -81,7 +81,7 @@ def _cancelled(look: Look, row: Record, depth: int) -> Why:
         told = f"{ended}; what cleans up after it has not run yet. {because.answer}"
         return _said(row, "cleaning_up", told, cancelled_at=at, because=because.nested())
     child = kept(row).get("child")
-    answer = None if child is None else _other(look, child, depth)
+    answer = None if child is None else _other(look, child, row, above)
     told = f"{ended}; it cleans up once its child {child} has. {answer.answer if answer else ''}".rstrip()
     return _said(row, "awaits_child", told, cancelled_at=at, child=child, because=answer.nested() if answer else None)
 
@@ -146,18 +146,18 @@ def _unread(look: Look, row: Record) -> Why | None:
     )
 
 
-def _going_on(look: Look, row: Record, outline: Outline, depth: int) -> Why:
+def _going_on(look: Look, row: Record, outline: Outline, above: tuple[int, ...]) -> Why:
     """The answer for a run that runs or waits, whose step this version knows."""
     step = outline.step(row["current_step"])
     if row["status"] == WorkflowStatus.WAITING_FOR_SIGNAL:
         return _said(row, *waiting.for_signals(look, row, outline))
     if row["status"] == WorkflowStatus.WAITING_FOR_WORKFLOWS:
         reason, answer, details = waiting.for_workflows(look, row, outline)
-        return _with_first(look, row, reason, answer, details, depth)
+        return _with_first(look, row, reason, answer, details, above)
     runtime, name = kept(row), repr(step.name) if step else str(row["current_step"])
     child = runtime.get("child")
     if child is not None:
-        of_child = _other(look, child, depth)
+        of_child = _other(look, child, row, above)
         told = f"stands at step {name}, which is the run of its child {child}. {of_child.answer if of_child else ''}"
         return _said(row, "child", told.rstrip(), child=child, because=of_child.nested() if of_child else None)
     jobs = why.open_jobs(look.connection, look.tables, row["id"], Role.STEP, limit=steps.SHOWN)
@@ -187,19 +187,30 @@ def _without_jobs(look: Look, row: Record, step: StepOutline | None, name: str) 
     )
 
 
-def _with_first(look: Look, row: Record, reason: str, answer: str, details: dict[str, Any], depth: int) -> Why:
+def _with_first(
+    look: Look, row: Record, reason: str, answer: str, details: dict[str, Any], above: tuple[int, ...]
+) -> Why:
     """The answer for a run that waits for others, and that of the first one that is left."""
     left: list[dict[str, Any]] = details["left"]
-    because = _other(look, int(left[0]["id"]), depth) if left else None
+    because = _other(look, int(left[0]["id"]), row, above) if left else None
     if because is None:
         return _said(row, reason, answer, details)
     first = "" if len(details["waiting_for"]) == 1 else " The first of them:"
     return _said(row, reason, f"{answer}{first} {because.answer}", {**details, "because": because.nested()})
 
 
-def _other(look: Look, workflow_id: int, depth: int) -> Why | None:
+def _other(look: Look, workflow_id: int, row: Record, above: tuple[int, ...]) -> Why | None:
     """The answer for another run that this one stands still for; None if it is not there, or far enough away."""
-    if depth >= DEPTH:
+    if len(above) >= DEPTH:
         return None
-    row = workflows.found(look.connection, look.tables, workflow_id)
-    return None if row is None else of_run(look, row, depth + 1)
+    other = workflows.found(look.connection, look.tables, workflow_id)
+    if other is None:
+        return None
+    path = (*above, row["id"])
+    if workflow_id not in path:
+        return of_run(look, other, path)
+    circle = path[path.index(workflow_id) :]
+    told = (
+        "is asked about already: these wait for each other, and stand still unless something else moves one of them. "
+    )
+    return _said(other, "in_circle", f"{told}`queuety workflow cancel {row['id']}` ends it.", circle=list(circle))
