@@ -68,3 +68,8 @@ def test_the_wrong_one_of_many_payloads_is_named(app: Queuety) -> None:
     with pytest.raises(errors.PayloadError, match=r"^payloads\[1\]\._own: keys that start with _ are reserved"):
         app.dispatch_many(template, [{}, {"_own": 1}])
     assert app.list_workflows() == []
+
+
+def test_a_workflow_that_is_dispatched_as_a_job_is_told_where_it_belongs(app: Queuety) -> None:
+    with pytest.raises(errors.DefinitionError, match=r"<workflow 'w', 1 steps> is no job.*app\.dispatch_workflow"):
+        app.dispatch(app.workflow("w").then(work))

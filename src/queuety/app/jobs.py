@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from queuety.app.core import Core, known_id
 from queuety.commands.dispatch import add_jobs
+from queuety.define.builder import WorkflowBuilder
 from queuety.define.options import merged, read_attempts, read_priority, read_queue, read_seconds
 from queuety.define.payloads import JobRequest, job_request
+from queuety.errors import DefinitionError
 from queuety.inspect import jobs
 from queuety.inspect.states import JobState
 from queuety.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, JobStatus, NewJob, Options, Priority, Role
@@ -40,6 +42,8 @@ class JobVerbs(Core):
         seconds. With `connection` the job is part of the caller's own transaction. Raises `DefinitionError` for what is
         no job, `PayloadError` for a payload that is not JSON or does not fit the handler; nothing is written then.
         """
+        if isinstance(handler, WorkflowBuilder):
+            raise DefinitionError(f"{handler!r} is no job; start it with app.dispatch_workflow(builder, payload)")
         request = job_request(self.registry, handler, payload, max_bytes=self.settings.max_value_bytes)
         own = Options(
             queue=None if queue is None else read_queue(queue, "queue"),
