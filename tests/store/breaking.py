@@ -8,7 +8,7 @@ import sqlite3
 from typing import Any
 
 import psycopg
-import pymysql
+import pymysql  # type: ignore[import-untyped]
 
 
 def driver_error(kind: str, what: str) -> Exception:
@@ -19,14 +19,15 @@ def driver_error(kind: str, what: str) -> Exception:
             "lost": sqlite3.SQLITE_IOERR,
             "duplicate": sqlite3.SQLITE_CONSTRAINT_UNIQUE,
         }[what]
-        error: Any = sqlite3.OperationalError(what)
+        error = sqlite3.OperationalError(what)
         error.sqlite_errorcode = code
         return error
     if kind == "postgresql":
         if what == "lost":
             return psycopg.OperationalError("the connection is lost")
         return psycopg.errors.lookup({"deadlock": "40P01", "duplicate": "23505"}[what])(what)
-    return pymysql.OperationalError({"deadlock": 1213, "lost": 2013, "duplicate": 1062}[what], what)
+    failure: Exception = pymysql.OperationalError({"deadlock": 1213, "lost": 2013, "duplicate": 1062}[what], what)
+    return failure
 
 
 def cut(connection: Any) -> None:
