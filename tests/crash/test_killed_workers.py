@@ -25,7 +25,9 @@ WHOLES = 3
 """Runs of a definition that has a step of each kind."""
 KILLS = 3
 STREAM = 30
-"""Chunks of the stream whose workers are all killed in the middle."""
+"""Chunks of the stream whose workers are all killed in the middle,"""
+HELD = 5
+"""once it has yielded so many."""
 ROUND_S = 120.0
 
 
@@ -162,11 +164,12 @@ def test_a_stream_goes_on_where_it_was_when_all_workers_were_killed(
 ) -> None:
     workers = killing.Workers(database.url, tmp_path / "log", supervisors=1)
     try:
-        run = app.workflow("stream").then(killing.Writing).parallel([killing.WritingAsync]).dispatch({"chunks": STREAM})
+        flow = app.workflow("stream").then(killing.Writing).parallel([killing.WritingAsync])
+        run = flow.dispatch({"chunks": STREAM, "holds_at": HELD})
         stream = app.workflow_stream(run, timeout=ROUND_S)
-        found = [next(stream) for _ in range(5)]
+        found = [next(stream) for _ in range(HELD)]
         workers.kill_all()
-        found += [next(stream) for _ in range(STREAM)]  # some of the second one's too
+        found += [next(stream) for _ in range(STREAM)]  # the rest, and the second one's as far as it comes
         workers.kill_all()
         found += stream
     except BaseException:
@@ -177,8 +180,8 @@ def test_a_stream_goes_on_where_it_was_when_all_workers_were_killed(
     assert [number for number, _ in found] == [*range(STREAM)] * 2
     for attempts in ([attempt for _, attempt in found[:STREAM]], [attempt for _, attempt in found[STREAM:]]):
         assert attempts == sorted(attempts)
-        assert attempts[0] < attempts[-1], "nobody was killed in the middle of it"
+        assert attempts[HELD - 1] < attempts[HELD]
     state: Any = app.workflow_status(run)
-    assert state.state == {"chunks": STREAM, "written": 1, "beside": 1}
+    assert state.state == {"chunks": STREAM, "holds_at": HELD, "written": 1, "beside": 1}
     assert list(app.workflow_stream(run)) == found
     check(app.door)

@@ -117,7 +117,10 @@ def end(state: State) -> State:
 
 
 class Writing(StreamingStep):
-    """Yields `[number, attempt]`, and fails if what was kept before is not as it was yielded."""
+    """Yields `[number, attempt]`, and fails if what was kept before is not as it was yielded.
+
+    `holds_at` is before which number one that begins anew waits to be killed.
+    """
 
     pause_s = 0.005
 
@@ -125,6 +128,8 @@ class Writing(StreamingStep):
         if [number for number, _ in existing_chunks] != list(range(len(existing_chunks))):
             raise Fail(f"a chunk was lost or doubled: {existing_chunks}")
         for number in range(len(existing_chunks), state.get("chunks", CHUNKS)):
+            if number == state.get("holds_at") and not existing_chunks:
+                _pause.wait()
             _pause.wait(random.random() * self.pause_s)
             yield [number, current().attempt]
 
