@@ -81,8 +81,8 @@ class Foretold:
 
     def look_ahead(self, run: Run, ids: list[int]) -> None:
         for run_id in ids:
-            if run_id in self._unfinished or run_id == ROOTS[0]:
-                self.is_open = True  # they wait for each other, or for one that is started last
+            if run_id in self._unfinished:
+                self.is_open = True  # they wait for each other
             elif run_id in self.runs and run_id not in self._told:
                 self._tell(run_id)
         run.around = self._standing()

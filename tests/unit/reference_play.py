@@ -87,11 +87,8 @@ class Play:
         What has failed is retried up to twice, by the length of the tape.
         """
         with self.world.answering():
-            roots = list(zip(ROOTS, self.story.roots, self.story.payloads, strict=False))
-            for run_id, definition, payload in reversed(roots):
-                standing = self.standing()
-                self.world.dispatch(run_id, definition, payload)
-                self._open_logs(standing)
+            self.world.dispatch(zip(ROOTS, self.story.roots, self.story.payloads, strict=False))
+            self._open_logs({})
             self.check({})
             for sort, which in zip(self.tape[::2], self.tape[1::2], strict=False):
                 self.move(sort, which)

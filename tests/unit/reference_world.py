@@ -150,10 +150,10 @@ class World:
 
     # what happens
 
-    def dispatch(self, run_id: int, definition: Definition, payload: Payload) -> None:
-        """Start a run of its own."""
-        started = [StartRun(run_id, definition, payload)]
-        self._drawn, self._starting = {}, [run_id]
+    def dispatch(self, roots: Iterable[tuple[int, Definition, Payload]]) -> None:
+        """Start runs of their own, all in one transaction: those whose ids the definitions name are there or never."""
+        started = [StartRun(run_id, definition, payload) for run_id, definition, payload in roots]
+        self._drawn, self._starting = {}, [one.workflow_id for one in started]
         rows, effects = deciding.start_all(self, started, now_us=self.now_us)  # type: ignore[arg-type]
         self._starting = []
         self.write([*rows, *effects])
