@@ -194,11 +194,7 @@ def _check_sizes(workflow: Workflow, effects: Iterable[Effect], max_bytes: int) 
     """
     merged: dict[str, Any] = {}
     for effect in effects:
-        if (
-            type(effect) is AppendHistory
-            and effect.changed
-            and (effect.job is None or effect.job.branch is not None)
-        ):
+        if type(effect) is AppendHistory and effect.changed and (effect.job is None or effect.job.branch is not None):
             merged.update(effect.changed)
     if not merged:
         return
