@@ -185,11 +185,11 @@ def _step(frame: _Frame, names: list[str], before: list[StepSpec]) -> StepSpec:
     if kind == "for_each":
         return _for_each(draw, path, names, name)
     if kind == "repeat":
-        return _repeat(draw, path, names, index)
+        return _repeat(draw, path, names, before)
     if kind == "wait_for_signal":
         return StepSpec(kind, name, settings=_signal_wait(draw, names[index + 1 :]))
     if kind == "wait_for_workflows":
-        return StepSpec(kind, name, settings=_workflow_wait(draw, has_ids=frame.has_ids or _has_started(before)))
+        return StepSpec(kind, name, settings=_workflow_wait(draw, path, has_ids=frame.has_ids or _has_started(before)))
     if kind == "run_workflow":
         return StepSpec(kind, name, child=frame.child(index, before))
     if kind == "start_workflows":
@@ -246,19 +246,23 @@ def _for_each(draw: st.DrawFn, path: str, names: list[str], name: str) -> StepSp
     return StepSpec("for_each", name, item, _options(draw(attempts), draw(delays)), settings, reducer=reducer)
 
 
-def _repeat(draw: st.DrawFn, path: str, names: list[str], index: int) -> StepSpec:
+def _repeat(draw: st.DrawFn, path: str, names: list[str], before: list[StepSpec]) -> StepSpec:
+    """Mostly over a step that counts itself, so that the loop has something to go by."""
+    index = len(before)
+    counting = [number for number, spec in enumerate(before) if spec.kind == "single"] or [index]
+    counts = draw(st.sampled_from(counting))
     settings: Payload = {
         "until": draw(st.booleans()),
-        "target": draw(st.sampled_from(names[: index + 1])),
-        "max_iterations": draw(st.integers(0, 2)),
+        "target": draw(st.sampled_from([names[counts], names[counts], names[0], names[index]])),
+        "max_iterations": draw(st.sampled_from([1, 2, 1, 0])),
     }
-    counted = f"n_{path}_{draw(st.sampled_from(names[: index + 1]))}"
+    counted = f"n_{path}_{names[counts]}"
     if draw(st.booleans()):
         settings["state_key"] = draw(st.sampled_from([counted, counted, "a"]))
         settings["expected"] = draw(st.sampled_from([2, 1, None, True]))
         return StepSpec("repeat", names[index], settings=settings)
     config = {"count": counted, "fails": draw(st.sampled_from([0, 0, 1, 4]))}
-    config[draw(st.sampled_from(["until", "every"]))] = draw(st.sampled_from([2, 1, 3]))
+    config[draw(st.sampled_from(["every", "until"]))] = draw(st.sampled_from([2, 2, 1, 3]))
     condition = HandlerRef(f"app:{path}_{names[index]}", config)
     return StepSpec("repeat", names[index], condition, _options(draw(attempts)), settings)
 
@@ -282,19 +286,18 @@ def _signal_wait(draw: st.DrawFn, later: list[str]) -> Payload:
     return settings
 
 
-def _workflow_wait(draw: st.DrawFn, *, has_ids: bool) -> Payload:
+def _workflow_wait(draw: st.DrawFn, path: str, *, has_ids: bool) -> Payload:
     """Mostly for runs that may be there."""
-    settings: Payload = {"mode": draw(st.sampled_from(["all", "all", "any", "quorum"])), "keyed": True}
+    settings: Payload = {"mode": draw(st.sampled_from(["all", "any", "all", "quorum", "any"])), "keyed": True}
     sources = ["literal", "literal", "literal", "ids"]
     if has_ids:
-        sources = ["ids"] * 9 + ["group"] * 3 + ["literal", "a", "nothing"]
+        sources = ["ids"] * 8 + ["group"] * 3 + ["literal"] * 3 + ["a", "nothing"]
     source = draw(st.sampled_from(sources))
     if source == "group":
         settings["group"] = "g"
     elif source == "literal":
-        settings["workflows"] = draw(
-            st.lists(st.sampled_from([ROOTS[1], ROOTS[1], ROOTS[1], ROOTS[0], NOBODY]), max_size=3)
-        )
+        mine, other = ROOTS if path.startswith("d0") else ROOTS[::-1]
+        settings["workflows"] = draw(st.lists(st.sampled_from([other, other, other, other, mine, NOBODY]), max_size=3))
     else:
         settings["workflows"] = source
     if settings["mode"] == "quorum":
