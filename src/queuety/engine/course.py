@@ -5,12 +5,12 @@ A `Course` is a decision in the making. It lives for one call of `decide` and na
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from queuety.engine.faults import FAULTS, undecidable
 from queuety.engine.kinds import kind_of
+from queuety.engine.moved import moved
 from queuety.engine.protocol import Facts, Fail, Leave, Part, Run, Stay, Verdict
 from queuety.engine.retry import next_due_us
 from queuety.model import (
@@ -100,7 +100,11 @@ class Course:
         """Let the current step's kind decide about something that happened to it; `attempt` is it, if it was one."""
         run = self.run()
         kind = kind_of(run.spec)
-        self.apply(self._verdict(kind.resume, run, event), attempt)
+        try:
+            verdict = kind.resume(run, event)
+        except FAULTS as error:
+            verdict = self._fault(error)
+        self.apply(verdict, attempt)
 
     def enter(self, *, is_retry: bool = False) -> None:
         """Enter the current step, and the steps after it for as long as each is left at once."""
@@ -112,16 +116,16 @@ class Course:
         """What entering the current step means."""
         run = self.run(is_retry=is_retry)
         kind = kind_of(run.spec)
-        return self._verdict(kind.enter, run)
-
-    def _verdict(self, decide: Callable[..., Verdict], *asked: Run | Event) -> Verdict:
-        """What the kind says. A fault of its fails the run here: what was left before is not undone."""
-        if self._is_new:
-            return decide(*asked)
         try:
-            return decide(*asked)
+            return kind.enter(run)
         except FAULTS as error:
-            return Fail(undecidable(error))
+            return self._fault(error)
+
+    def _fault(self, error: Exception) -> Fail:
+        """A fault of the kind fails the run here: what was left before is not undone. That of a new run is raised."""
+        if self._is_new:
+            raise error
+        return Fail(undecidable(error))
 
     def repeat(self, attempt: Failed) -> bool:
         """Put the job back for another attempt, if it has one left."""
@@ -259,7 +263,7 @@ class Course:
         """Record something that does not settle the step, and merge what it brings."""
         was = self.workflow
         state = self._record_part(part, attempt)
-        self.workflow = _moved(was, was.version + 1, state, was.status, was.runtime)
+        self.workflow = moved(was, was.version + 1, state, was.status, was.runtime)
 
     def _record_part(self, part: Part, attempt: Attempt | None) -> State:
         """Append the row of a part; gives back the state with what it brings."""
@@ -301,7 +305,8 @@ class Course:
         )
 
     def _stay(self, verdict: Stay, attempt: Attempt | None) -> None:
-        self._close(attempt)
+        if attempt is not None:
+            self._close(attempt)
         was = self.workflow
         version, state = was.version, was.state
         if verdict.part is not None:
@@ -315,7 +320,7 @@ class Course:
         self.effects.extend(verdict.effects)
         status = verdict.status or was.status
         if version != was.version or status is not was.status or verdict.runtime != was.runtime:
-            self.workflow = _moved(was, version, state, status, verdict.runtime)
+            self.workflow = moved(was, version, state, status, verdict.runtime)
 
     def _fail(self, error: ErrorInfo, attempt: Attempt | None, control: State | None) -> None:
         if isinstance(attempt, Failed) and attempt.error is not error:
@@ -344,37 +349,6 @@ class Course:
         else:
             entry = entry or (Entry.RESUMED if attempt is None else Entry.COMPLETED)
             self.record(entry, attempt, changed=changes, control=control)
-
-
-def _moved(was: Workflow, version: int, state: State, status: WorkflowStatus, runtime: State | None) -> Workflow:
-    """The workflow further on in its visit."""
-    # written out like `_settled`: two calls of dataclasses.replace were a quarter of all that an item costs
-    return Workflow(
-        was.id,
-        was.name,
-        was.definition_hash,
-        status,
-        was.current_step,
-        was.total_steps,
-        was.visit,
-        version,
-        state,
-        was.created_us,
-        runtime,
-        was.transitions,
-        was.parent_id,
-        was.parent_step,
-        was.idempotency_key,
-        was.error_message,
-        was.error_kind,
-        was.failed_step,
-        was.cleanup,
-        was.completed_us,
-        was.failed_us,
-        was.cancelled_us,
-        was.loops,
-        was.is_watched,
-    )
 
 
 def child_of(workflow: Workflow) -> int | None:

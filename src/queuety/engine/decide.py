@@ -73,7 +73,7 @@ def decide_all(
     for event in events:
         before = course.workflow
         _take(course, event)
-        if course.workflow.status is not before.status or before.status.is_terminal:
+        if course.workflow.status is not before.status or before.status is not RUNNING:
             course.effects.extend(family.news(before, course.workflow, now_us=now_us))
     if course.workflow is not workflow:
         course.effects.append(SaveWorkflow(course.workflow, workflow))

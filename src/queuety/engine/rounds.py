@@ -10,9 +10,10 @@ def round_of(definition: Definition, loops: State | None, step_index: int) -> in
 
     `loops` is what the workflow keeps: how often each repeat step has jumped.
     """
-    for index in range(step_index, len(definition.steps)):
-        target = definition.steps[index].settings.get("target")
-        if target is not None:
+    steps = definition.steps
+    for index in range(step_index, len(steps)):
+        settings = steps[index].settings  # asked of every job: most have none
+        if settings and (target := settings.get("target")) is not None:
             first = definition.step_index(target)
             if first is not None and first <= step_index:
                 return int((loops or {}).get(str(index), 0)) + 1

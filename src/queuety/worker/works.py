@@ -49,12 +49,14 @@ def work_of(
     A step's handler and options stand in the definition, any other job's in its own row. `state_characters` is what the
     workflow's state takes at most.
     """
-    use = Use.CLEANUP if job.role is Role.CLEANUP else Use.STEP
-    task, step_name, iteration = Task(HandlerRef(job.handler, job.config), job.options or NO_OPTIONS, use), None, None
+    step_name, iteration = None, None
     if workflow is not None and definition is not None and job.role is Role.STEP and job.step_index is not None:
         spec = definition.steps[job.step_index]
         task, step_name = kind_of(spec).task(spec, job, workflow.state), spec.name
         iteration = round_of(definition, workflow.loops, job.step_index)
+    else:
+        use = Use.CLEANUP if job.role is Role.CLEANUP else Use.STEP
+        task = Task(HandlerRef(job.handler, job.config), job.options or NO_OPTIONS, use)
     options = task.options
     return Work(
         job=job,
