@@ -112,14 +112,14 @@ class Play:
                 self.come_late(self.late[which % len(self.late)])
         elif sort == 14 and self.hands:
             self.kill(self.hands[which % len(self.hands)])
-        elif sort == 13:
+        elif sort in (11, 12, 13):
             names = ROUGH if self.is_rough else GENTLE
             name = names[which % len(names)]
             fitting = self.those({"resume": "paused", "retry": "failed"}.get(name, "running"))
             runs = fitting if fitting and which % 5 else self.those()
             self.command(runs[(which // len(names)) % len(runs)], name)
-        elif sort in (10, 11, 12) and self.batches:
-            self.batch(which, most_runs=1 if sort < 12 else 3)
+        elif sort in (7, 8, 9, 10) and self.batches:
+            self.batch(which, most_runs=1 if sort < 10 else 3)
         else:
             self.one(which)
 
@@ -242,7 +242,9 @@ class Play:
             self._log(run_id, Mark("refused", self.world.now_us, self.standing(), command=name))
 
     def batch(self, which: int, *, most_runs: int) -> None:
-        """Several events in one transaction, for one run or for several."""
+        """Several events in one transaction, for one run or for several; every other time all jobs report at once."""
+        for held in self.claimable() if which % 2 else []:
+            self.claim(held)
         waiting: dict[int, list[Any]] = {}
         for result in self.hands:
             waiting.setdefault(result.job.workflow_id or 0, []).append(result)
