@@ -20,7 +20,6 @@ from queuety.model import (
     AddWorkflow,
     AppendHistory,
     BuryJob,
-    CleanupStatus,
     Definition,
     DropTimers,
     DropWork,
@@ -45,7 +44,6 @@ from queuety.model import (
     UseSignals,
     Watch,
     Workflow,
-    WorkflowStatus,
 )
 from queuety.model.needs import (
     Need,
@@ -107,7 +105,6 @@ class World:
         self.next_token = 1
         self.next_letter = 1
         self._drawn: dict[tuple[int, int], list[int]] = {}
-        self._starting: list[int] = []
 
     # what is asked
 
@@ -128,9 +125,7 @@ class World:
                 self._drawn.setdefault((run_id, visit), []).extend(range(first, first + count))
                 return tuple(range(first, first + count))
             case NeedStanding(ids):
-                new = [*self._starting, *(one for own in self._drawn.values() for one in own)]
-                fresh = dict.fromkeys(set(ids).intersection(new), Standing(WorkflowStatus.RUNNING, CleanupStatus.NONE))
-                return {**fresh, **{one: self._standing(one) for one in ids if one in self.runs}}
+                return {one: self._standing(one) for one in ids if one in self.runs}
             case NeedStates(ids):
                 return {one: self.runs[one].workflow.state for one in ids if one in self.runs}
         assert paper is not None, f"{need} of a run that is only being started"
@@ -153,9 +148,8 @@ class World:
     def dispatch(self, roots: Iterable[tuple[int, Definition, Payload]]) -> None:
         """Start runs of their own, all in one transaction: those whose ids the definitions name are there or never."""
         started = [StartRun(run_id, definition, payload) for run_id, definition, payload in roots]
-        self._drawn, self._starting = {}, [one.workflow_id for one in started]
+        self._drawn = {}
         rows, effects = deciding.start_all(self, started, now_us=self.now_us)  # type: ignore[arg-type]
-        self._starting = []
         self.write([*rows, *effects])
 
     def happen(self, events: Mapping[int, Sequence[Event]]) -> list[Effect]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from queuety import Queuety, WorkflowStatus, step
 
 
@@ -12,7 +10,6 @@ def greet(_state: dict[str, object]) -> dict[str, object]:
     return {"greeted": True}
 
 
-@pytest.mark.xfail(strict=True, reason="runs that are started in the same transaction count as not there")
 def test_a_run_waits_for_runs_that_are_started_in_the_same_transaction(memory_url: str) -> None:
     """Three runs come to be at once: two of the start step, and a child that waits for them as its first step."""
     with Queuety(memory_url) as app:

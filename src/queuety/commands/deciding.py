@@ -15,13 +15,27 @@ from queuety.engine.decide import decide_all, start
 from queuety.engine.faults import FAULTS
 from queuety.engine.protocol import NO_FACTS, Facts
 from queuety.errors import ConstraintViolation, DefinitionError, InvalidStateError, StoreError
-from queuety.model import AddWorkflow, AppendHistory, Definition, Effect, Event, StartRun, State, Workflow
-from queuety.model.needs import Lacking, Need, NeedGroup, NeedParts, NeedSignals
+from queuety.model import (
+    AddWorkflow,
+    AppendHistory,
+    CleanupStatus,
+    Definition,
+    Effect,
+    Event,
+    StartRun,
+    State,
+    Workflow,
+    WorkflowStatus,
+)
+from queuety.model.needs import Lacking, Need, NeedGroup, NeedParts, NeedSignals, NeedStanding, Standing
 from queuety.store.door import Tx
 from queuety.store.facts import read_facts
 
 _NOTHING_YET: Final[Mapping[type, Any]] = {NeedSignals: (), NeedGroup: None, NeedParts: ()}
 """What a run that is only being started cannot have."""
+
+_STARTED: Final = Standing(WorkflowStatus.RUNNING, CleanupStatus.NONE)
+"""How a run stands that is started in the same transaction: it has no row yet."""
 
 OnFault = Callable[[Workflow, Sequence[Event], Exception], list[Effect]]
 """What becomes of a run for which these events cannot be decided, instead of what it should have become."""
@@ -92,9 +106,10 @@ def start_all(
             roots: list[AddWorkflow] = []
             effects: list[Effect] = []
             lacking: dict[int, Collection[Need]] = {}
+            among = frozenset(asked.workflow_id for asked in starts)
             for asked in starts:
                 try:
-                    row, *more = _started(asked, facts, now_us=now_us, idempotency_key=idempotency_key)
+                    row, *more = _started(asked, facts, among, now_us=now_us, idempotency_key=idempotency_key)
                 except _LackingOf as lack:
                     lacking.update(lack.needs)
                     continue
@@ -119,17 +134,23 @@ def _decide(case: Case, facts: Mapping[int, Facts], *, now_us: int, max_bytes: i
         raise _LackingOf({run_id: lack.needs}) from None
     if max_bytes is not None:
         _check_sizes(case.workflow, effects, max_bytes)
-    return _with_starts(effects, facts, now_us=now_us) if StartRun in map(type, effects) else effects
+    return _with_starts(effects, facts, frozenset(), now_us=now_us) if StartRun in map(type, effects) else effects
 
 
-def _with_starts(effects: Iterable[Effect], facts: Mapping[int, Facts], *, now_us: int) -> list[Effect]:
-    """The effects with every `StartRun` replaced by what starts that run. Raises `_LackingOf` for all of them."""
+def _with_starts(
+    effects: Sequence[Effect], facts: Mapping[int, Facts], among: frozenset[int], *, now_us: int
+) -> list[Effect]:
+    """The effects with every `StartRun` replaced by what starts that run. Raises `_LackingOf` for all of them.
+
+    `among` are the runs that are being started around this one.
+    """
+    among |= {effect.workflow_id for effect in effects if isinstance(effect, StartRun)}
     found: list[Effect] = []
     lacking: dict[int, Collection[Need]] = {}
     for effect in effects:
         if isinstance(effect, StartRun):
             try:
-                found += _started(effect, facts, now_us=now_us)
+                found += _started(effect, facts, among, now_us=now_us)
             except _LackingOf as lack:
                 lacking.update(lack.needs)
         else:
@@ -140,11 +161,16 @@ def _with_starts(effects: Iterable[Effect], facts: Mapping[int, Facts], *, now_u
 
 
 def _started(
-    asked: StartRun, facts: Mapping[int, Facts], *, now_us: int, idempotency_key: str | None = None
+    asked: StartRun,
+    facts: Mapping[int, Facts],
+    among: frozenset[int],
+    *,
+    now_us: int,
+    idempotency_key: str | None = None,
 ) -> list[Effect]:
     """The row of a new run, then what is written beside it. Raises `_LackingOf`."""
     run_id = asked.workflow_id
-    own: dict[Need, Any] = dict(facts.get(run_id, NO_FACTS))
+    own: dict[Need, Any] = {need: _with_new(need, fact, among) for need, fact in facts.get(run_id, NO_FACTS).items()}
     decision = None
     while decision is None:
         try:
@@ -163,7 +189,15 @@ def _started(
             if unknown:
                 raise _LackingOf({run_id: unknown}) from None
             own |= {need: _NOTHING_YET[type(need)] for need in lack.needs}
-    return [AddWorkflow(decision.workflow, asked.payload), *_with_starts(decision.effects, facts, now_us=now_us)]
+    row = AddWorkflow(decision.workflow, asked.payload)
+    return [row, *_with_starts(decision.effects, facts, among, now_us=now_us)]
+
+
+def _with_new(need: Need, fact: Any, among: frozenset[int]) -> Any:
+    """A fact that was read, with the runs that are being started and have no row yet."""
+    if not isinstance(need, NeedStanding) or isinstance(fact, Exception):
+        return fact
+    return {**dict.fromkeys(among.intersection(need.ids), _STARTED), **fact}
 
 
 def _read(tx: Tx, lacking: Mapping[int, Collection[Need]], facts: dict[int, dict[Need, Any]]) -> None:
