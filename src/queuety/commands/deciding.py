@@ -134,7 +134,7 @@ def _decide(case: Case, facts: Mapping[int, Facts], *, now_us: int, max_bytes: i
         raise _LackingOf({run_id: lack.needs}) from None
     if max_bytes is not None:
         _check_sizes(case.workflow, effects, max_bytes)
-    return _with_starts(effects, facts, frozenset(), now_us=now_us) if StartRun in map(type, effects) else effects
+    return _with_starts(effects, facts, frozenset(), now_us=now_us)
 
 
 def _with_starts(
@@ -144,6 +144,8 @@ def _with_starts(
 
     `among` are the runs that are being started around this one.
     """
+    if StartRun not in map(type, effects):  # as of most runs, of which thousands may be started at once
+        return list(effects)
     among |= {effect.workflow_id for effect in effects if isinstance(effect, StartRun)}
     found: list[Effect] = []
     lacking: dict[int, Collection[Need]] = {}
