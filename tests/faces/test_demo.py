@@ -391,7 +391,6 @@ def check_report(place: Path, titles: list[str]) -> Parsed:
     return report
 
 
-@pytest.mark.serial
 @pytest.mark.slow
 def test_the_demo_on_the_texts_that_come_with_it(place: Path) -> None:
     code, output = played(place)
@@ -417,7 +416,6 @@ def test_the_demo_on_the_texts_that_come_with_it(place: Path) -> None:
     assert counts == [len(text.words(document.text)) for document in documents]
 
 
-@pytest.mark.serial
 @pytest.mark.slow
 def test_the_demo_on_ones_own_folder_and_again(place: Path) -> None:
     own = place / "my documents"
@@ -442,7 +440,6 @@ def test_the_demo_on_ones_own_folder_and_again(place: Path) -> None:
     assert shown.stdout.count("step_completed") == 3
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whoever_interrupts_it_leaves_no_process(place: Path, signal_number: signal.Signals) -> None:
     with begun(place) as demo:
@@ -460,7 +457,6 @@ def test_whoever_interrupts_it_leaves_no_process(place: Path, signal_number: sig
     assert "is killed" not in rest
 
 
-@pytest.mark.serial
 def test_two_demos_at_once_do_not_share_a_folder(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with begun(place) as demo:
         assert demo.stdout is not None
@@ -472,7 +468,6 @@ def test_two_demos_at_once_do_not_share_a_folder(place: Path, capsys: pytest.Cap
     assert "another demo is under way" in capsys.readouterr().err
 
 
-@pytest.mark.serial
 def test_documents_without_words_end_it_with_the_reason(place: Path) -> None:
     own = place / "numbers"
     own.mkdir()
