@@ -83,7 +83,7 @@ def main() -> int:
     parser.add_argument("--only", default="sqlite,postgresql,mysql", help="databases, separated by commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workflows", type=int, default=2000)
-    parser.add_argument("--floor-seconds", type=float, default=3.0, help="how long the floor is measured each time")
+    parser.add_argument("--floor-seconds", type=float, default=2.0, help="how long the floor is measured each time")
     parser.add_argument("--pending", type=int, default=1_000_000, help="how large the backlog of the claim's test is")
     parser.add_argument("--sizes", choices=kinds.SIZES, default="small", help="how much of the other kinds of steps")
     parser.add_argument("--json", type=Path, default=Path("bench-results/bench.json"))
