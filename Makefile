@@ -53,8 +53,8 @@ bench: $(STAMP) ## steps per second and latency on each database, beside its raw
 bench-all: $(STAMP) ## the same with 50,000 items, 10,000 parked runs and long loops: a quarter of an hour
 	$(BIN)/python -m benchmarks --sizes full $(ARGS)
 
-proof: $(STAMP) ## the random and the crash tests, many more rounds than usual
-	QUEUETY_TEST_PROOF=1 $(BIN)/pytest --timeout 3600 tests/unit tests/crash $(addprefix tests/flow/test_,$(CROWDS)) $(ARGS)
+proof: $(STAMP) ## the random and the crash tests, many more rounds than usual, and clusters whose nodes are killed
+	QUEUETY_TEST_PROOF=1 $(BIN)/pytest --timeout 3600 tests/unit tests/crash tests/clusters $(addprefix tests/flow/test_,$(CROWDS)) $(ARGS)
 
 clean: ## what was built, except what is yours
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
