@@ -44,6 +44,8 @@ def tell(
     def unit(tx: Tx) -> None:
         now_us = tx.now_us()
         found = load.lock(tx, load.Runs(), [workflow_id], waiting=True)
+        if not found and tx.catch_up():
+            found = load.lock(tx, load.Runs(), [workflow_id], waiting=True)
         if workflow_id not in found:
             raise NotFoundError(f"no workflow has the id {workflow_id}")
         workflow = found[workflow_id].workflow

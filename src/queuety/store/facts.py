@@ -112,6 +112,8 @@ def _standing(tx: Tx, asked: Asked[NeedStanding], illegible: dict[int, str]) -> 
     if ids:
         columns = ("id", "status", "cleanup", "error_message")
         rows = tx.statements.select_among(tx.cursor, columns, tx.statements.workflows, "id", ids)
+        if len(rows) < len(ids) and tx.catch_up():
+            rows = tx.statements.select_among(tx.cursor, columns, tx.statements.workflows, "id", ids)
     standing: dict[int, Standing] = {}
     for workflow_id, status, cleanup, message in rows:
         try:

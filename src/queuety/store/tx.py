@@ -44,6 +44,11 @@ class Tx:
             clock.measure(self.cursor)
         return clock.now_us()
 
+    def catch_up(self) -> bool:
+        """Waits until this node knows what others have committed, where nodes may lag; True if it is worth another
+        look. For who was told of a run that is not there."""
+        return self.dialect.catch_up(self.door.engine, self.statements.workflows)
+
     def reserve(self, count: int) -> list[int]:
         """`count` new ids for workflows, jobs and messages, ascending."""
         return self.door.ids.reserve(self, count)

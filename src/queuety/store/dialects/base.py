@@ -127,6 +127,13 @@ class Usual:
     def before_landed(self, cursor: Cursor) -> None:
         """Makes the next read see what other nodes have committed, where nodes may lag."""
 
+    def catch_up(self, engine: Engine, table: str) -> bool:
+        """Waits until what other nodes have committed by now can be read on this one; False if nodes never lag.
+
+        For who does not find what must be there by what it was told; by a connection apart.
+        """
+        return False
+
     def shut(self, raw: Any) -> None:
         """Has the driver's connection fail at once in the thread that waits for an answer on it, where one may wait
         for long."""
