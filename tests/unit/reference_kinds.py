@@ -8,6 +8,7 @@ from queuety.model import Definition, HandlerRef, StepSpec
 from tests.support.definitions_at_random import Payload, Place, fails_now
 from tests.unit.reference_runs import Run
 from tests.unit.reference_words import (
+    LOOSE,
     OVER,
     Failing,
     are_apart,
@@ -68,7 +69,7 @@ class Telling(Run):
 
     def _items(self, spec: StepSpec) -> Payload:
         settings, done = spec.settings, self.kept.done
-        items = items_at(self.state, settings["items_key"])
+        items = self._items_at(settings["items_key"])
         if items is None:
             raise Failing("ForEachUnsatisfiable")
         mode, total = settings["mode"], len(items)
@@ -225,10 +226,16 @@ class Telling(Run):
         """How another run stands as last committed; one that is started in the same transaction is running."""
         return self.around.get(run_id, "absent")
 
+    def _items_at(self, key: str) -> list[Any] | None:
+        """The items; taken from an aggregate, they are values that came about in the order in which jobs did."""
+        source = self.state.get(key)
+        self.source.leaves_open(unless=not isinstance(source, dict) or LOOSE.isdisjoint(source))
+        return items_at(self.state, key)
+
     def _start_workflows(self, spec: StepSpec) -> Payload:
         settings, child = spec.settings, spec.child
         assert child is not None
-        items = items_at(self.state, settings["items_key"])
+        items = self._items_at(settings["items_key"])
         if items is None:
             raise Failing("StepFailed")
         payloads: list[tuple[Definition, Payload]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from queuety.model import HandlerRef, StepSpec
 from tests.support.definitions_at_random import Payload, Place
@@ -59,6 +59,10 @@ def handler_of(spec: StepSpec) -> HandlerRef:
 
 def public(output: Payload) -> Payload:
     return {key: value for key, value in output.items() if not key.startswith("_")}
+
+
+LOOSE: Final = frozenset({"job_id", "winner"})
+"""Keys whose values depend on the order in which jobs came."""
 
 
 def items_at(state: Payload, key: str) -> list[Any] | None:
