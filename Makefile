@@ -42,9 +42,10 @@ fix: $(STAMP) ## formatting and what ruff can mend by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# pytest answers 5 when nothing was selected: no test being serial is no failure.
+# pytest answers 5 when nothing was selected: no test being paired or serial is no failure.
 test: check ## every check, then every test (QUEUETY_TEST_REQUIRE=postgresql,mysql: no database may be missing)
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not serial" $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not serial and not paired" $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal -m paired $(ARGS) || test $$? -eq 5
 	$(BIN)/pytest -m serial $(ARGS) || test $$? -eq 5
 
 bench: $(STAMP) ## steps per second and latency on each database, beside its raw floor

@@ -13,7 +13,7 @@ from tests.support.databases import Database
 from tests.support.invariants import check
 from tests.support.working import works_in
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.paired, pytest.mark.timeout(180)]
 
 LEASE_S = 2.0
 

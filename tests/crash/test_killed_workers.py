@@ -18,7 +18,7 @@ from tests.support.databases import Database
 from tests.support.flowing import until
 from tests.support.invariants import check
 
-pytestmark = [pytest.mark.serial, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.paired, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 RUNS = 8
 WHOLES = 3

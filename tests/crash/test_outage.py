@@ -17,7 +17,7 @@ from tests.support.flowing import note, notes, status_of, until, working
 from tests.support.invariants import check
 from tests.support.network import network_to
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.paired
 
 LEASE_S: Final = 0.6
 SETTINGS: Final = Settings(

@@ -17,7 +17,7 @@ from queuety import JobStatus, Queuety, WorkflowStatus
 from tests.support.databases import Database
 from tests.support.working import MODULE, PATIENCE_S, Works, works_in
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.paired, pytest.mark.timeout(180)]
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_the_agents_give_up_after_three_revisions(
     assert list(tmp_path.glob("*.txt")) == []
 
 
-@pytest.mark.serial
+@pytest.mark.paired
 def test_the_agents_play_their_example_and_survive_a_kill() -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("QUEUETY_")}
     played = subprocess.run(

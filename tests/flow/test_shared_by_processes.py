@@ -32,7 +32,7 @@ def pair(database: Database, tmp_path: Path) -> Iterator[tuple[Remote, Remote]]:
         yield one, two
 
 
-@pytest.mark.serial
+@pytest.mark.paired
 def test_two_processes_share_branches_items_laps_and_the_runs_that_a_run_starts(
     database: Database, tmp_path: Path, pair: tuple[Remote, Remote], rounds: int
 ) -> None:
