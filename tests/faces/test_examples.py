@@ -57,7 +57,10 @@ def test_the_agents_give_up_after_three_revisions(
 
 @pytest.mark.paired
 def test_the_agents_play_their_example_and_survive_a_kill() -> None:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("QUEUETY_")}
+    # Unbuffered, each print is two writes, and the lines of the processes run into each other.
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("QUEUETY_") and key != "PYTHONUNBUFFERED"
+    }
     played = subprocess.run(
         [sys.executable, "-m", "examples.agents"],
         cwd=ROOT,
