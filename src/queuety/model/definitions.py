@@ -31,6 +31,7 @@ class Options:
     retry_on: tuple[str, ...] | None = None
     give_up_on: tuple[str, ...] | None = None
     delay_s: float | None = None
+    cost_units: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class StepSpec:
     """One step of a definition. `settings` holds what only the step's kind understands, as JSON.
 
     `handler` is the step's own: of each item in a for-each, of the condition in a repeat. `child` is the definition of
-    the runs that it starts.
+    the runs that it starts. `compensation` undoes it, after the run has ended, once it has completed.
     """
 
     kind: str
@@ -57,11 +58,29 @@ class StepSpec:
     branches: tuple[Branch, ...] = ()
     reducer: HandlerRef | None = None
     child: Definition | None = None
+    compensation: HandlerRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What a run may use up at most; exactly so much is fine. None is no limit. What counts: section 9.1 of the
+    specification. Bytes are those of the public state, encoded, after merging and pruning."""
+
+    max_transitions: int | None = None
+    max_for_each_items: int | None = None
+    max_state_bytes: int | None = None
+    max_cost_units: int | None = None
+    max_started_workflows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a workflow does, as data. Immutable; `hash` is 64 lowercase hex digits over its JSON form."""
+    """What a workflow does, as data. Immutable; `hash` is 64 lowercase hex digits over its JSON form.
+
+    `prune_after`: once a step has settled, the keys that were last written so many steps or more before it are taken
+    out of the state. `deadline_s`: a run that has not ended so many seconds after its start fails. `guards` is None
+    where nothing is limited.
+    """
 
     name: str
     steps: tuple[StepSpec, ...]
@@ -71,6 +90,16 @@ class Definition:
     version: str | None = None
     on_cancel: HandlerRef | None = None
     hash: str = ""
+    on_deadline: HandlerRef | None = None
+    deadline_s: float | None = None
+    compensates_on_failure: bool = False
+    prune_after: int | None = None
+    guards: Guards | None = None
+
+    @property
+    def compensated(self) -> tuple[int, ...]:
+        """The indices of the steps that can be undone."""
+        return tuple(index for index, spec in enumerate(self.steps) if spec.compensation is not None)
 
     def step_index(self, name: object) -> int | None:
         """The 0-based index of the step with exactly this name, or None."""

@@ -73,9 +73,18 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class DropTimers:
-    """Forget the timers of the run; messages to it stay."""
+    """Forget the run's timers, or its other letters to itself of this kind; messages to it stay."""
 
     workflow_id: int
+    kind: LetterKind = LetterKind.TIMER
+
+
+@dataclass(frozen=True, slots=True)
+class HurryJobs:
+    """Make ready what the run has that waits for its time: a back-off, a step's delay."""
+
+    workflow_id: int
+    now_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +99,38 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Seed:
+    """Where a run goes on that was forked off another: its name, the step, and what it has used up so far.
+
+    `signals` are those that no wait has used, as name and payload in the order of arrival; `groups` the runs that were
+    started under a name.
+    """
+
+    origin_id: int
+    name: str
+    step: int
+    transitions: int
+    ledger: State | None = None
+    loops: State | None = None
+    signals: tuple[tuple[str, State], ...] = ()
+    groups: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    actor: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StartRun:
-    """Start a run under this new id. Its parent, if it has one, is parked on it."""
+    """Start a run under this new id, at its first step or where the seed says.
+
+    Its parent, if it has one, is parked on it.
+    """
 
     workflow_id: int
     definition: Definition
     payload: State
     parent_id: int | None = None
     parent_step: int | None = None
+    seed: Seed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +203,18 @@ class Entry(StrEnum):
 
     `branch` and `item` are one of several jobs of a step that have completed (what an item returned is not merged: it
     stands in `control` under `_output`). `waiting`: the run has begun to wait, for what says `_waiting` in `control`.
+    `resumed`: a step without a handler has settled; `_used` are the signals that it has used up, by `seq`.
     `signalled`: a signal has arrived, `_signal` in `control` is `{"name", "payload"}`. `noted`: something of the step's
-    own progress, which means nothing to people.
+    own progress, which means nothing to people. `cleaned`, `uncleaned`: an attempt to undo a step or to run a handler
+    after the end, well or not.
+
+    What people have asked for has `_by` in `control`, `{"actor", "reason"}`, as far as they said. `completed` without a
+    job: somebody has supplied the output. `skipped`: the step was left as it was. `rewound`: the run went back,
+    `_rewound` is `{"to_step", "to_seq"}`; rows after `to_seq` up to this one count no more. `patched`: the state was
+    changed by hand. `hurried`: what only time held back was let go. `forked`: `_forked` is `{"to": id}` in the one and
+    `{"from": id}` in the other. `migrated`: `_migrated` is `{"from", "to": hashes, "from_step", "to_step", "step_map",
+    "compensations": {step index: handler}}`, of the steps that could be undone under the old definition. `replayed`:
+    the run was imported, `_replayed` says from what.
     """
 
     COMPLETED = "completed"
@@ -187,6 +230,22 @@ class Entry(StrEnum):
     RETRIED = "retried"
     CANCELLED = "cancelled"
     CLEANED = "cleaned"
+    UNCLEANED = "uncleaned"
+    SKIPPED = "skipped"
+    REWOUND = "rewound"
+    PATCHED = "patched"
+    HURRIED = "hurried"
+    FORKED = "forked"
+    MIGRATED = "migrated"
+    REPLAYED = "replayed"
+
+    @property
+    def settles(self) -> bool:
+        """True where the row tells that its step was left."""
+        return self in _SETTLING
+
+
+_SETTLING = frozenset({Entry.COMPLETED, Entry.RESUMED, Entry.SKIPPED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +283,7 @@ Effect = (
     | DropWork
     | SetTimer
     | DropTimers
+    | HurryJobs
     | Send
     | StartRun
     | AddWorkflow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from queuety.model.definitions import Definition
 from queuety.model.runs import Job
 from queuety.model.words import ErrorKind, Json, State, WorkflowStatus
 
@@ -44,7 +46,8 @@ class Succeeded:
 class Failed:
     """An attempt failed. `is_final`: no further attempt, whatever is left. `retry_after_us` is the handler's own wish.
 
-    `jitter` is the share by which the back-off is lengthened, drawn at random outside the engine.
+    `jitter` is the share by which the back-off is lengthened, drawn at random outside the engine. `trace` is what the
+    handler had noted for the history until then.
     """
 
     job: Job
@@ -53,6 +56,7 @@ class Failed:
     is_final: bool = False
     retry_after_us: int | None = None
     jitter: float = 0.0
+    trace: State | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,15 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """The time that the run had from its start is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class RetryRun:
-    """Go on after a failure, at the step that failed, with fresh attempts."""
+    """Go on after a failure, at the step that failed, with fresh attempts; `with_state` is merged into the state."""
+
+    with_state: State | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +93,82 @@ class Cancel:
     """End the run now."""
 
 
-Command = Pause | Resume | RetryRun | Cancel
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """Go back to where this step had last settled, and on from there; `with_state` is merged into that state."""
+
+    to_step: int
+    with_state: State | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Start a run of its own under this new id that goes on from here, or with `at_step` from where that step was last
+    entered; `with_state` is merged into its state."""
+
+    new_id: int
+    at_step: int | None = None
+    with_state: State | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkipStep:
+    """Leave the current step as it is, its work given up, and go on with the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteStep:
+    """Settle the current step with this output, as if its handler had returned it; its work is given up."""
+
+    output: State
+
+
+@dataclass(frozen=True, slots=True)
+class PatchState:
+    """Set these keys of the state and take those out, and nothing else."""
+
+    changes: State
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunNow:
+    """Wait no longer for what only time holds back: a delay, a back-off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """Go on under this definition; `step_map` says which steps of the old one are called otherwise, old name to new."""
+
+    definition: Definition
+    step_map: Mapping[str, str] = field(default_factory=dict)
+
+
+Command = Pause | Resume | RetryRun | Cancel | Rewind | Fork | SkipStep | CompleteStep | PatchState | RunNow | Migrate
 
 
 @dataclass(frozen=True, slots=True)
 class Commanded:
-    """Somebody asked for something. `operation` is made by the caller and unique: a repeated one is not done twice."""
+    """Somebody asked for something. `operation` is made by the caller and unique: a repeated one is not done twice.
+
+    `actor` and `reason` say who and why, for the history.
+    """
 
     command: Command
     operation: int
+    actor: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """Somebody has sent a signal. `payload` is checked JSON; `operation` as for `Commanded`."""
+    """Somebody has sent a signal. `payload` is checked JSON; the rest as for `Commanded`."""
 
     name: str
     payload: State
     operation: int
+    actor: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +219,7 @@ Event = (
     Succeeded
     | Failed
     | Due
+    | DeadlinePassed
     | Commanded
     | Signalled
     | Subscribed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from queuety.model.definitions import HandlerRef
 from queuety.model.effects import Entry
 from queuety.model.words import CleanupStatus, State, WorkflowStatus
 
@@ -106,4 +107,97 @@ class PartRow:
     error: str | None = None
 
 
-Need = NeedIds | NeedSignals | NeedStanding | NeedStates | NeedGroup | NeedParts
+@dataclass(frozen=True, slots=True)
+class NeedPast:
+    """Where the run stood when this step last settled, or with `is_entry` when it was last entered: `Past`, or None.
+
+    Steps are those of the present definition: what happened before a migration does not count.
+    """
+
+    step: int
+    is_entry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The state as of a history row; 0 is the start."""
+
+    seq: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class NeedUndo:
+    """The step to be undone next: `Undo`, or None. It is the last that has settled before the row `before_seq` and was
+    not rewound; `steps` are those of the present definition that can be undone."""
+
+    before_seq: int
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """A settled step that can be undone. `handler` is given if it settled under an earlier definition, whose index
+    `step` then is."""
+
+    seq: int
+    step: int
+    handler: HandlerRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedUsedSignals:
+    """The signals that waits have used up in rows above `after_seq`: `tuple[Signal, ...]`, in order of arrival."""
+
+    after_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeedBelongings:
+    """What the run keeps beside itself: `Belongings`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """The signals that no wait has used, in order of arrival, and the groups of runs that it has started."""
+
+    signals: tuple[Signal, ...]
+    groups: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeedOpenJobs:
+    """How many jobs the run has open: `OpenJobs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJobs:
+    """Handlers' jobs of a run that are not done: being run, waiting for their time, and the others."""
+
+    leased: int
+    delayed: int
+    ready: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeedWatching:
+    """Which of these runs will tell this one, in this visit, when they end: `frozenset[int]`."""
+
+    ids: tuple[int, ...]
+    visit: int
+
+
+Need = (
+    NeedIds
+    | NeedSignals
+    | NeedStanding
+    | NeedStates
+    | NeedGroup
+    | NeedParts
+    | NeedPast
+    | NeedUndo
+    | NeedUsedSignals
+    | NeedBelongings
+    | NeedOpenJobs
+    | NeedWatching
+)

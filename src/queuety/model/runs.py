@@ -16,6 +16,10 @@ class Workflow:
     visit brings is stale. `runtime` is what the current step's kind keeps for this visit: JSON, not for handlers; the
     run that it has started and is parked on stands there under `child`. `loops` counts the jumps of each repeat step,
     by its index as text, until it falls through. `is_watched`: other runs have asked to be told when it ends.
+
+    `ledger` is what only some runs keep: `cost`, the cost units used, where something is limited; `started`, how many
+    runs it has started that go their own way; `writers`, where keys are pruned, by key the step that wrote it last; and
+    `undo`, how far the cleanup after its end is (`engine/cleanup.py`).
     """
 
     id: int
@@ -42,6 +46,8 @@ class Workflow:
     cancelled_us: int | None = None
     loops: State | None = None
     is_watched: bool = False
+    deadline_us: int | None = None
+    ledger: State | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,7 @@ class LetterKind(StrEnum):
     `subscribe`: tell the run `waiter`, for the letter's visit, when you have ended. `settled`: the run `id` that you
     wait for has ended. `child`: your child `id` has ended as `status`; `is_clean`: nothing of it is left to clean up.
     `revived`: your child `id` goes on after a failure. `cancel`, `retry`: your parent, the run `parent`, wants you to.
+    `deadline`: the time that the run had is over.
     """
 
     TIMER = "timer"
@@ -137,6 +138,7 @@ class LetterKind(StrEnum):
     REVIVED = "revived"
     CANCEL = "cancel"
     RETRY = "retry"
+    DEADLINE = "deadline"
 
 
 class CleanupStatus(StrEnum):

@@ -5,21 +5,25 @@ How they are opened stands in `load`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from queuety.codec import encode
-from queuety.model import LetterKind, Send, SetTimer, TellWatchers, Watch
+from queuety.model import DropTimers, LetterKind, Send, SetTimer, TellWatchers, Watch
 from queuety.store.statements import WATCHER_COLUMNS
 from queuety.store.tx import Tx
 
 
-def drop_timers(tx: Tx, workflow_ids: Sequence[int]) -> None:
-    """Forgets the timers of these (at least one) workflows; messages to them stay."""
+def drop_timers(tx: Tx, dropped: Iterable[DropTimers], *, without_work: Iterable[int] = ()) -> None:
+    """Forgets the timers of these runs, and of those whose work is dropped; messages to them stay."""
     statements = tx.statements
-    statements.change_among(
-        tx.cursor, f"DELETE FROM {statements.inbox}", "workflow_id", workflow_ids, f" AND kind = '{LetterKind.TIMER}'"
-    )
+    runs: dict[LetterKind, set[int]] = {LetterKind.TIMER: set(without_work)}
+    for drop in dropped:
+        runs.setdefault(drop.kind, set()).add(drop.workflow_id)
+    for kind, ids in runs.items():
+        if ids:
+            delete, of_kind = f"DELETE FROM {statements.inbox}", f" AND kind = '{kind}'"
+            statements.change_among(tx.cursor, delete, "workflow_id", sorted(ids), of_kind)
 
 
 def send(

@@ -41,7 +41,7 @@ class Chain:
 
 _HERE: Final = Path(__file__).parent / "migrations"
 
-CHAIN: Final = Chain(revisions=("0001", "0002"), folders=(_HERE / "versions",))
+CHAIN: Final = Chain(revisions=("0001", "0002", "0003"), folders=(_HERE / "versions",))
 
 
 @dataclass(frozen=True, slots=True)

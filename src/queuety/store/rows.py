@@ -47,6 +47,7 @@ def options_text(options: Options | None) -> str | None:
         "retry_on": None if options.retry_on is None else list(options.retry_on),
         "give_up_on": None if options.give_up_on is None else list(options.give_up_on),
         "delay": options.delay_s,
+        "cost_units": options.cost_units,
     }
     known = {key: value for key, value in fields.items() if value is not None}
     return encode(known) if known else None
@@ -68,6 +69,7 @@ def options_from_text(text: str | None) -> Options | None:
         retry_on=None if retry_on is None else tuple(retry_on),
         give_up_on=None if give_up_on is None else tuple(give_up_on),
         delay_s=known.get("delay"),
+        cost_units=known.get("cost_units"),
     )
 
 
@@ -229,6 +231,8 @@ def workflow_row(workflow: Workflow, state_text: str) -> tuple[Any, ...]:
         workflow.cancelled_us,
         _text(workflow.loops),
         1 if workflow.is_watched else 0,
+        workflow.deadline_us,
+        _text(workflow.ledger),
     )
 
 
@@ -259,6 +263,9 @@ def ending_row(workflow: Workflow) -> tuple[Any, ...]:
         workflow.failed_us,
         workflow.cancelled_us,
         1 if workflow.is_watched else 0,
+        _text(workflow.ledger),
+        workflow.definition_hash,
+        workflow.total_steps,
     )
 
 
@@ -289,4 +296,6 @@ def workflow_from_row(row: Sequence[Any], state: State) -> Workflow:
         cancelled_us=row[24],
         loops=_value(row[25]),
         is_watched=bool(row[26]),
+        deadline_us=row[27],
+        ledger=_value(row[28]),
     )

@@ -6,7 +6,19 @@ JSON is text that the codec made and checked; times are microseconds since the e
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, SmallInteger, String, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    text,
+)
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
@@ -48,6 +60,9 @@ class Tables:
         self.groups = self._groups()
         self.watchers = self._watchers()
         self.chunks = self._chunks()
+        self.checkpoints = self._checkpoints()
+        self.artifacts = self._artifacts()
+        self.tags = self._tags()
         self.queues = self._queues()
         self.workers = self._workers()
         self.ids = self._ids()
@@ -108,12 +123,16 @@ class Tables:
             Column("cancelled_us", BigInteger, nullable=True),
             Column("loops", _text(), nullable=True),
             Column("watched", SmallInteger, nullable=False, server_default=text("0")),
+            Column("deadline_us", BigInteger, nullable=True),
+            Column("ledger", _text(), nullable=True),
             # list_workflows(status=…): newest first within a status; written twice in a run's life
             self._index("workflows_status", "status", "id"),
             # dispatch with a key: the first wins, whoever races
             self._index("workflows_key", "name", "idempotency_key", where="idempotency_key IS NOT NULL", unique=True),
             # list_workflows(parent_id=…): a run's children, newest first
             self._index("workflows_parent", "parent_id", "id", where="parent_id IS NOT NULL"),
+            # retention: the runs that are over for good, the earliest first; a row comes in once in a run's life
+            self._index("workflows_done", "completed_us", where="completed_us IS NOT NULL"),
         )
 
     def _jobs(self) -> Table:
@@ -157,6 +176,8 @@ class Tables:
             self._index("jobs_wake", "wake_us", where="wake_us IS NOT NULL"),
             # what a run still has open: cancel, failure, list_jobs(workflow_id=…)
             self._index("jobs_workflow", "workflow_id", where="workflow_id IS NOT NULL"),
+            # retention: what is completed or buried, the earliest first; a step's job is deleted when it completes
+            self._index("jobs_done", "completed_us", where="completed_us IS NOT NULL"),
         )
 
     def _history(self) -> Table:
@@ -182,6 +203,8 @@ class Tables:
             Column("error", _text(), nullable=True),
             # job_status of a step that is done; what became of an attempt whose commit is unknown
             self._index("history_job", "job_id", where="job_id IS NOT NULL"),
+            # logs of all runs, newest first or since a moment
+            self._index("history_at", "at_us"),
         )
 
     def _inbox(self) -> Table:
@@ -244,6 +267,43 @@ class Tables:
             Column("number", BigInteger, primary_key=True, autoincrement=False),
             Column("content", _text(), nullable=False),
             Column("at_us", BigInteger, nullable=False),
+        )
+
+    def _checkpoints(self) -> Table:
+        """The state of a run as of a history row, now and then, so that no earlier state is far from one.
+
+        Where the first rows of the history were pruned, the earliest one stands for them.
+        """
+        return self._table(
+            "checkpoints",
+            Column("run_id", BigInteger, primary_key=True, autoincrement=False),
+            Column("seq", BigInteger, primary_key=True, autoincrement=False),
+            Column("state", _text(), nullable=False),
+        )
+
+    def _artifacts(self) -> Table:
+        """What runs have put aside under a name: text and JSON in `content`, bytes in `data`; `metadata` is JSON."""
+        return self._table(
+            "artifacts",
+            Column("workflow_id", BigInteger, primary_key=True, autoincrement=False),
+            Column("name", _name(), primary_key=True),
+            Column("kind", _name(), nullable=False),
+            Column("content", _text(), nullable=True),
+            Column("data", LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"), nullable=True),
+            Column("metadata", _text(), nullable=False),
+            Column("step_index", Integer, nullable=True),
+            Column("created_us", BigInteger, nullable=False),
+            Column("updated_us", BigInteger, nullable=False),
+        )
+
+    def _tags(self) -> Table:
+        """The words that runs were given when they were started, to be found by."""
+        return self._table(
+            "tags",
+            Column("tag", _name(), primary_key=True),
+            Column("workflow_id", BigInteger, primary_key=True, autoincrement=False),
+            # a run's own tags
+            self._index("tags_workflow", "workflow_id"),
         )
 
     def _queues(self) -> Table:

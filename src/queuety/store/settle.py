@@ -22,8 +22,10 @@ from queuety.model import (
     DropWork,
     Effect,
     FinishJob,
+    HurryJobs,
     KeepGroup,
     KeepSignal,
+    LetterKind,
     NewJob,
     RetryJob,
     Role,
@@ -64,6 +66,7 @@ class Plan:
     retried: list[RetryJob] = field(default_factory=list)
     dropped: list[DropWork] = field(default_factory=list)
     dropped_timers: list[DropTimers] = field(default_factory=list)
+    hurried: list[HurryJobs] = field(default_factory=list)
     timers: list[SetTimer] = field(default_factory=list)
     letters: list[Send] = field(default_factory=list)
     watching: list[Watch | TellWatchers] = field(default_factory=list)
@@ -87,6 +90,7 @@ class Plan:
             RetryJob: plan.retried,
             BuryJob: plan.buried,
             DropWork: plan.dropped,
+            HurryJobs: plan.hurried,
             SetTimer: plan.timers,
             Send: plan.letters,
             Watch: plan.watching,
@@ -101,13 +105,19 @@ class Plan:
             elif isinstance(effect, AddJob):
                 plan.added.append(effect.job)
             elif isinstance(effect, DropTimers):  # also those that this very transaction would set
-                plan.timers[:] = (timer for timer in plan.timers if timer.workflow_id != effect.workflow_id)
+                plan._forget(effect)
                 plan.dropped_timers.append(effect)
             elif isinstance(effect, StartRun):
                 raise StoreError(f"workflow {effect.workflow_id} is to be started, and nobody has decided how")
             else:
                 raise StoreError(f"nobody has decided how a {type(effect).__name__} is written")
         return plan
+
+    def _forget(self, drop: DropTimers) -> None:
+        if drop.kind is LetterKind.TIMER:
+            self.timers[:] = (timer for timer in self.timers if timer.workflow_id != drop.workflow_id)
+        else:
+            self.letters[:] = (one for one in self.letters if (one.to, one.kind) != (drop.workflow_id, drop.kind))
 
     @property
     def told(self) -> list[TellWatchers]:
@@ -133,8 +143,9 @@ def write(tx: Tx, plan: Plan, held: Mapping[int, Held]) -> dict[int, Held]:
     for drop in plan.dropped:
         tx.cursor.execute(tx.statements.drop_jobs, [drop.message, drop.now_us, drop.workflow_id])
     if plan.dropped or plan.dropped_timers:
-        runs = {drop.workflow_id for drop in plan.dropped} | {drop.workflow_id for drop in plan.dropped_timers}
-        letters.drop_timers(tx, sorted(runs))
+        letters.drop_timers(tx, plan.dropped_timers, without_work=[drop.workflow_id for drop in plan.dropped])
+    for hurry in plan.hurried:
+        tx.cursor.execute(tx.statements.hurry_jobs, [hurry.now_us, hurry.workflow_id])
     if plan.beside:
         side.write(tx, plan.beside)
     grown = _append_history(tx, plan.history)

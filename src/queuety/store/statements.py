@@ -101,6 +101,8 @@ WORKFLOW_COLUMNS = (
     "cancelled_us",
     "loops",
     "watched",
+    "deadline_us",
+    "ledger",
 )
 PROGRESS_COLUMNS = (
     "status",
@@ -118,8 +120,20 @@ PROGRESS_COLUMNS = (
 SNAPSHOT_COLUMNS = (*PROGRESS_COLUMNS, "state", "state_version", "state_bytes")
 """The same, with a new snapshot."""
 
-ENDING_COLUMNS = ("error_message", "error_kind", "failed_step", "cleanup", "failed_us", "cancelled_us", "watched")
-"""What changes only when a run fails, is cancelled, retried, cleaned up after, or first watched."""
+ENDING_COLUMNS = (
+    "error_message",
+    "error_kind",
+    "failed_step",
+    "cleanup",
+    "failed_us",
+    "cancelled_us",
+    "watched",
+    "ledger",
+    "definition_hash",
+    "total_steps",
+)
+"""What changes only when a run fails, is cancelled, retried, cleaned up after, first watched or migrated; with every
+step only where something of it is counted."""
 
 CLOSE_COLUMNS = (
     "phase",
@@ -186,6 +200,11 @@ class Statements:
             f"UPDATE {jobs} SET phase = 'buried', token = NULL, owner = NULL, wake_us = NULL, error_message = {p}, "
             f"completed_us = {p} WHERE workflow_id = {p} AND role <> 'cleanup' "
             f"AND phase IN ('ready', 'delayed', 'suspect', 'leased')"
+        )
+        # cleanup too: whoever waits for the end of a back-off waits for that one as well
+        self.hurry_jobs = (
+            f"UPDATE {jobs} SET phase = 'ready', due_us = {p}, wake_us = NULL WHERE workflow_id = {p} "
+            f"AND phase = 'delayed'"
         )
         self.due_inbox = f"SELECT workflow_id FROM {inbox} WHERE due_us <= {p} ORDER BY due_us LIMIT {p}"
         self.parameter = p

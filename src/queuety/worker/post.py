@@ -10,6 +10,7 @@ from queuety.model import (
     Cancel,
     ChildRevived,
     ChildSettled,
+    DeadlinePassed,
     DependencySettled,
     Due,
     Effect,
@@ -35,6 +36,7 @@ _READERS: Final[Mapping[LetterKind, Callable[[Letter], Event]]] = {
         letter.body["id"], WorkflowStatus(letter.body["status"]), bool(letter.body["is_clean"])
     ),
     LetterKind.REVIVED: lambda letter: ChildRevived(letter.body["id"]),
+    LetterKind.DEADLINE: lambda _letter: DeadlinePassed(),
     LetterKind.CANCEL: lambda letter: Told(Cancel(), letter.body["parent"]),
     LetterKind.RETRY: lambda letter: Told(RetryRun(), letter.body["parent"]),
 }
