@@ -7,11 +7,12 @@ The engine is asked again with what it lacked until it has decided; nothing is w
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from queuety.codec import encode
 from queuety.engine.decide import decide_all, start
+from queuety.engine.derail import derailed
 from queuety.engine.faults import FAULTS
 from queuety.engine.protocol import NO_FACTS, Facts
 from queuety.errors import ConstraintViolation, DefinitionError, InvalidStateError, StoreError
@@ -21,6 +22,7 @@ from queuety.model import (
     CleanupStatus,
     Definition,
     Effect,
+    ErrorInfo,
     Event,
     StartRun,
     State,
@@ -37,17 +39,22 @@ _NOTHING_YET: Final[Mapping[type, Any]] = {NeedSignals: (), NeedGroup: None, Nee
 _STARTED: Final = Standing(WorkflowStatus.RUNNING, CleanupStatus.NONE)
 """How a run stands that is started in the same transaction: it has no row yet."""
 
-OnFault = Callable[[Workflow, Sequence[Event], Exception], list[Effect]]
-"""What becomes of a run for which these events cannot be decided, instead of what it should have become."""
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run, and what has happened to it."""
+    """A run, and what has happened to it.
+
+    With a `fault` that cannot be decided, or not be written, and the run fails of it; then `definition` may be None.
+    """
 
     workflow: Workflow
-    definition: Definition
+    definition: Definition | None
     events: Sequence[Event]
+    fault: Exception | None = None
+
+
+OnFault = Callable[[Workflow, Exception], ErrorInfo]
+"""Why a run fails that cannot be decided; it is told once."""
 
 
 class _LackingOf(Exception):
@@ -71,21 +78,28 @@ def decide_cases(
     left = list(cases)
     made: dict[int, list[Effect]] = {}
     order = [case.workflow.id for case in left]
+    why: dict[int, ErrorInfo] = {}
     while left:
         lacking: dict[int, Collection[Need]] = {}
         again: list[Case] = []
         for case in left:
+            run_id = case.workflow.id
             try:
-                made[case.workflow.id] = _decide(case, facts, now_us=now_us, max_bytes=max_bytes)
+                if case.fault is not None and on_fault is not None:
+                    if run_id not in why:
+                        why[run_id] = on_fault(case.workflow, case.fault)
+                    made[run_id] = _derail(case, why[run_id], facts, now_us=now_us)
+                else:
+                    made[run_id] = _decide(case, facts, now_us=now_us, max_bytes=max_bytes)
             except _LackingOf as lack:
                 again.append(case)
                 lacking.update(lack.needs)
             except (InvalidStateError, StoreError):
                 raise
             except FAULTS as error:
-                if on_fault is None:
+                if on_fault is None or case.fault is not None:
                     raise
-                made[case.workflow.id] = on_fault(case.workflow, case.events, error)
+                again.append(replace(case, fault=error))
         _read(tx, lacking, facts)
         left = again
     for run_id in order:
@@ -123,9 +137,27 @@ def start_all(
         _read(tx, lacking, facts)
 
 
+def _derail(case: Case, error: ErrorInfo, facts: Mapping[int, Facts], *, now_us: int) -> list[Effect]:
+    """What becomes of a run that fails by itself. Raises `_LackingOf`."""
+    run_id = case.workflow.id
+    try:
+        return derailed(
+            case.workflow,
+            error,
+            now_us=now_us,
+            events=case.events,
+            definition=case.definition,
+            facts=facts.get(run_id, NO_FACTS),
+        )
+    except Lacking as lack:
+        raise _LackingOf({run_id: lack.needs}) from None
+
+
 def _decide(case: Case, facts: Mapping[int, Facts], *, now_us: int, max_bytes: int | None) -> list[Effect]:
     """The whole decision. Raises `_LackingOf`."""
     run_id = case.workflow.id
+    if case.definition is None:
+        raise DefinitionError(f"workflow {run_id} has no definition to be decided by")
     try:
         effects = decide_all(
             case.workflow, case.definition, case.events, now_us=now_us, facts=facts.get(run_id, NO_FACTS)
@@ -184,6 +216,7 @@ def _started(
                 parent_id=asked.parent_id,
                 parent_step=asked.parent_step,
                 idempotency_key=idempotency_key,
+                seed=asked.seed,
                 facts=own,
             )
         except Lacking as lack:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from queuety.commands.deciding import Case, OnFault, decide_cases
 from queuety.commands.definitions import Definitions
-from queuety.engine.derail import derailed
 from queuety.engine.faults import undecidable
 from queuety.errors import NotFoundError
-from queuety.model import Cancel, Command, Commanded, Definition, Effect, Event, Signalled, Workflow
+from queuety.model import Cancel, Command, Commanded, Definition, ErrorInfo, Event, Signalled, Workflow
 from queuety.store import load, settle
 from queuety.store.door import Door, Tx
 
@@ -50,7 +49,7 @@ def tell(
             raise NotFoundError(f"no workflow has the id {workflow_id}")
         workflow = found[workflow_id].workflow
         case = Case(workflow, _definition_for(tx, definitions, workflow, event), [event])
-        effects = decide_cases(tx, [case], now_us=now_us, max_bytes=max_bytes, on_fault=_on_fault(event, now_us=now_us))
+        effects = decide_cases(tx, [case], now_us=now_us, max_bytes=max_bytes, on_fault=_on_fault(event))
         plan = settle.Plan.of(effects)
         settle.write(tx, plan, found)
         settle.add_jobs(tx, plan.added, now_us=now_us)
@@ -72,13 +71,13 @@ def _definition_for(tx: Tx, definitions: Definitions, workflow: Workflow, event:
         raise
 
 
-def _on_fault(event: Event, *, now_us: int) -> OnFault | None:
+def _on_fault(event: Event) -> OnFault | None:
     """A signal is kept whatever it leads to, and only the run that waits for it pays; a command's fault is raised."""
     if not isinstance(event, Signalled):
         return None
 
-    def fail(workflow: Workflow, events: Sequence[Event], error: Exception) -> list[Effect]:
+    def fail(workflow: Workflow, error: Exception) -> ErrorInfo:
         _log.error("workflow %d cannot be decided; it fails", workflow.id, exc_info=error)
-        return derailed(workflow, undecidable(error), now_us=now_us, events=events)
+        return undecidable(error)
 
     return fail

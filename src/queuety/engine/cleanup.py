@@ -1,48 +1,160 @@
-"""What runs after a run has ended: durable jobs of role `cleanup`, whose outcome never changes the run's own."""
+"""What runs after a run has ended: steps are undone, the last one first, then the run's own handler is called.
+
+Each is a durable job of role `cleanup`, one at a time, with a row of its own when it is done; none changes the run's
+own outcome. How far it is stands in the ledger under `undo`: `before`, the history row below which the next step to be
+undone is looked for (None when none is left), `then`, the run's handlers that are still to come, `failed`, and
+`compensated`, once steps have been undone: they are not undone twice.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
-from queuety.engine.course import Attempt, Course
 from queuety.engine.jobs import cleanup_job
 from queuety.engine.retry import next_due_us
 from queuety.model import (
     AddJob,
+    AppendHistory,
     BuryJob,
     CleanupStatus,
     Entry,
     FinishJob,
     HandlerRef,
     RetryJob,
+    State,
     Succeeded,
 )
+from queuety.model.needs import NeedUndo, Undo
+
+if TYPE_CHECKING:
+    from queuety.engine.course import Attempt, Course
+
+_DONE: Final = frozenset({Entry.COMPLETED, Entry.RESUMED})
 
 
-def begin(course: Course, handler: HandlerRef) -> None:
-    """Ask for the handler of a run that has just ended."""
+def begin(course: Course, *, compensates: bool, then: str | None, child: int | None = None) -> None:
+    """See to what is to be done now that the run has ended; nothing, if there is nothing.
+
+    `then` names the definition's handler that follows. A `child` that was told to end has to have cleaned up first.
+    What is under way already goes on, and what is asked for now comes after it.
+    """
     workflow = course.workflow
-    job = cleanup_job(handler, course.definition, workflow_id=workflow.id, visit=workflow.visit, now_us=course.now_us)
-    course.effects.append(AddJob(job))
-    course.workflow = replace(workflow, cleanup=CleanupStatus.PENDING)
+    ledger = workflow.ledger or {}
+    undo: dict[str, Any] = dict(ledger.get("undo") or {"before": None, "then": [], "failed": False})
+    handler = [then] if then is not None and _handler(course, then) is not None else []
+    if workflow.cleanup is CleanupStatus.PENDING:
+        if handler:
+            _keep(course, {**undo, "then": [*undo["then"], *handler]})
+        return
+    before = workflow.version + 1 if compensates and not undo.get("compensated") else None
+    if before is not None and _next(course, before) is None:
+        before = None
+    if before is None and not handler:
+        return
+    is_compensated = before is not None or bool(undo.get("compensated"))
+    _keep(course, {"before": before, "then": handler, "failed": False, "compensated": is_compensated})
+    course.workflow = replace(course.workflow, cleanup=CleanupStatus.PENDING)
+    if child is None:
+        go_on(course)
+    else:
+        course.workflow = replace(course.workflow, runtime={**(workflow.runtime or {}), "child": child, "awaits": True})
+
+
+def go_on(course: Course) -> None:
+    """Ask for what comes next, or note that all is done. The run's cleanup is pending."""
+    undo: dict[str, Any] = dict((course.workflow.ledger or {}).get("undo") or {"before": None, "then": []})
+    if undo["before"] is not None:
+        found = _next(course, undo["before"])
+        if found is not None:
+            _keep(course, {**undo, "before": found.seq})
+            undone_by = found.handler or course.definition.steps[found.step].compensation
+            _ask(course, undone_by, {"seq": found.seq, "step": found.step})
+            return
+        undo["before"] = None
+    while undo["then"]:
+        name, *rest = undo["then"]
+        undo["then"] = rest
+        handler = _handler(course, name)
+        if handler is not None:
+            _keep(course, undo)
+            _ask(course, handler, {"handler": name})
+            return
+    _keep(course, undo)
+    cleanup = CleanupStatus.FAILED if undo.get("failed") else CleanupStatus.COMPLETED
+    course.workflow = replace(course.workflow, cleanup=cleanup)
 
 
 def settle(course: Course, attempt: Attempt) -> None:
-    """Write down what became of an attempt to clean up. Nothing, if no cleanup is pending."""
+    """Write down what became of an attempt to clean up, and go on with what comes next. Nothing, if none is pending."""
     workflow, now_us = course.workflow, course.now_us
     if workflow.cleanup is not CleanupStatus.PENDING:
         return
-    cleanup: CleanupStatus = workflow.cleanup
+    due_us = None if isinstance(attempt, Succeeded) else next_due_us(attempt, None, now_us=now_us)
+    control: dict[str, Any] = {"_cleanup": attempt.job.payload} if attempt.job.payload else {}
     if isinstance(attempt, Succeeded):
-        cleanup = CleanupStatus.COMPLETED
         course.effects.append(FinishJob(attempt.job, now_us))
-        course.record(Entry.CLEANED, attempt)
+        trace = attempt.output.get("_queuety_trace")
+        course.record(Entry.CLEANED, attempt, control={**control, "_queuety_trace": trace} if trace else control)
     else:
-        due_us = next_due_us(attempt, None, now_us=now_us)
         if due_us is None:
-            cleanup = CleanupStatus.FAILED
             course.effects.append(BuryJob(attempt.job, attempt.error, now_us))
         else:
             course.effects.append(RetryJob(attempt.job, due_us, attempt.error, now_us))
-        course.record(Entry.FAILED, attempt, error=attempt.error, is_final=due_us is None)
-    course.workflow = replace(workflow, version=workflow.version + 1, cleanup=cleanup)
+        course.record(Entry.UNCLEANED, attempt, control=control, error=attempt.error, is_final=due_us is None)
+    course.workflow = replace(workflow, version=workflow.version + 1)
+    if due_us is not None:
+        return
+    if not isinstance(attempt, Succeeded):
+        _keep(course, {**((workflow.ledger or {}).get("undo") or {"before": None, "then": []}), "failed": True})
+    go_on(course)
+
+
+def is_compensated(ledger: State | None) -> bool:
+    """Whether steps of the run have been undone, or are about to be."""
+    return bool(((ledger or {}).get("undo") or {}).get("compensated"))
+
+
+def _next(course: Course, before_seq: int) -> Undo | None:
+    """The step to be undone next: the last one that settled before this row.
+
+    What this very decision has settled is not in the history yet.
+    """
+    steps = course.definition.compensated
+    if not steps and not (course.workflow.ledger or {}).get("moved"):
+        return None
+    oldest = before_seq
+    for effect in reversed(course.effects):
+        if not isinstance(effect, AppendHistory) or effect.seq >= before_seq:
+            continue
+        oldest = min(oldest, effect.seq)
+        if effect.entry in _DONE and effect.step_index is not None and effect.step_index in steps:
+            return Undo(effect.seq, effect.step_index)
+    if oldest <= 1:
+        return None
+    found: Undo | None = course.read(NeedUndo(oldest, steps))
+    return found
+
+
+def _handler(course: Course, name: str) -> HandlerRef | None:
+    handler: HandlerRef | None = getattr(course.definition, name)
+    return handler
+
+
+def _ask(course: Course, handler: HandlerRef | None, payload: State) -> None:
+    workflow = course.workflow
+    if handler is None:
+        raise LookupError(f"workflow {workflow.id} has nothing that undoes step {payload.get('step')}")
+    job = cleanup_job(
+        handler,
+        course.definition,
+        workflow_id=workflow.id,
+        visit=workflow.visit,
+        now_us=course.now_us,
+        payload=payload,
+    )
+    course.effects.append(AddJob(job))
+
+
+def _keep(course: Course, undo: State) -> None:
+    course.workflow = replace(course.workflow, ledger={**(course.workflow.ledger or {}), "undo": undo})

@@ -1,20 +1,30 @@
-"""What people ask of a run: pause, resume, retry, cancel; each refused where the run's status forbids it."""
+"""What people ask of a run; each refused where the run's status forbids it. Repairs stand in `mending`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from queuety.engine import cleanup
+from queuety.engine import cleanup, deadline, mending, migrating
 from queuety.engine.course import Course
+from queuety.engine.glance import child_of
 from queuety.errors import InvalidStateError
 from queuety.model import (
     Cancel,
     CleanupStatus,
     Commanded,
+    CompleteStep,
     Entry,
+    Fork,
+    Migrate,
+    PatchState,
     Pause,
     Resume,
+    RetryRun,
+    Rewind,
+    RunNow,
+    SkipStep,
+    State,
     Workflow,
     WorkflowStatus,
 )
@@ -24,38 +34,57 @@ CANCELLED_MESSAGE: Final = "Workflow cancelled"
 
 
 def obey(course: Course, commanded: Commanded) -> None:
-    """Do what was asked. Raises `InvalidStateError`, naming the run, its status and the operation, if it cannot be."""
-    command, operation = commanded.command, commanded.operation
-    if isinstance(command, Pause):
-        _pause(course, operation)
-    elif isinstance(command, Resume):
-        _resume(course, operation)
-    elif isinstance(command, Cancel):
-        _cancel(course, operation)
-    else:
-        _retry(course, operation)
+    """Do what was asked. Raises `InvalidStateError`, naming the run, its status and the operation, if it cannot be;
+
+    what else each may raise stands in `mending` and `migrating`.
+    """
+    command = commanded.command
+    match command:
+        case Pause():
+            _pause(course, commanded)
+        case Resume():
+            _resume(course, commanded)
+        case Cancel():
+            _cancel(course, commanded)
+        case RetryRun():
+            _retry(course, commanded, command.with_state)
+        case Rewind():
+            mending.rewind(course, commanded, command)
+        case Fork():
+            mending.fork(course, commanded, command)
+        case SkipStep():
+            mending.skip(course, commanded)
+        case CompleteStep():
+            mending.complete(course, commanded, command)
+        case PatchState():
+            mending.patch(course, commanded, command)
+        case RunNow():
+            mending.hurry(course, commanded)
+        case Migrate():
+            migrating.migrate(course, commanded)
 
 
-def _pause(course: Course, operation: int) -> None:
+def _pause(course: Course, commanded: Commanded) -> None:
     workflow = course.workflow
     if workflow.status is not WorkflowStatus.RUNNING:
         raise _refused(workflow, "paused", "a running workflow")
-    course.record(Entry.PAUSED, token=operation)
+    course.record(Entry.PAUSED, token=commanded.operation, control=course.said(commanded))
     course.workflow = replace(workflow, status=WorkflowStatus.PAUSED, version=workflow.version + 1)
 
 
-def _resume(course: Course, operation: int) -> None:
+def _resume(course: Course, commanded: Commanded) -> None:
     """Go on: the step that became current meanwhile is entered; one whose work is outstanding has all it needs."""
     workflow = course.workflow
     if workflow.status is not WorkflowStatus.PAUSED:
         raise _refused(workflow, "resumed", "a paused workflow")
-    course.record(Entry.CONTINUED, token=operation)
+    course.record(Entry.CONTINUED, token=commanded.operation, control=course.said(commanded))
     course.workflow = replace(workflow, status=WorkflowStatus.RUNNING, version=workflow.version + 1)
+    _remind_late(course)
     if not course.is_entered:
         course.enter()
 
 
-def _retry(course: Course, operation: int) -> None:
+def _retry(course: Course, commanded: Commanded, with_state: State | None) -> None:
     workflow = course.workflow
     if workflow.status is not WorkflowStatus.FAILED:
         raise _refused(workflow, "retried", "a failed workflow")
@@ -63,9 +92,18 @@ def _retry(course: Course, operation: int) -> None:
         raise InvalidStateError(
             f"workflow {workflow.id} is failed and has already been compensated; it cannot be retried"
         )
-    course.record(Entry.RETRIED, token=operation)
-    course.workflow = revived(workflow)
+    changed = mending.merge(course, with_state) if with_state else None
+    course.record(Entry.RETRIED, token=commanded.operation, changed=changed, control=course.said(commanded))
+    course.workflow = revived(course.workflow)
+    _remind_late(course)
     course.enter(is_retry=True)
+
+
+def _remind_late(course: Course) -> None:
+    """Have a deadline heard that came while nobody listened."""
+    due_us = course.workflow.deadline_us
+    if due_us is not None and due_us <= course.now_us:
+        deadline.remind(course)
 
 
 def revived(workflow: Workflow) -> Workflow:
@@ -81,7 +119,7 @@ def revived(workflow: Workflow) -> Workflow:
     )
 
 
-def _cancel(course: Course, operation: int) -> None:
+def _cancel(course: Course, commanded: Commanded) -> None:
     """End the run. What a failed run had failed with stays readable."""
     workflow = course.workflow
     if workflow.status in (WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED):
@@ -89,15 +127,22 @@ def _cancel(course: Course, operation: int) -> None:
             f"workflow {workflow.id} is already {workflow.status}; it cannot be cancelled "
             "(only one that is neither completed nor cancelled can)"
         )
-    end(course, operation)
+    end(course, commanded.operation, course.said(commanded))
 
 
-def end(course: Course, operation: int) -> None:
-    """Cancel a run that may be. One that is parked on a child cleans up once the child has."""
+def end(course: Course, operation: int, said: State | None = None) -> None:
+    """Cancel a run that may be. One that is parked on a child cleans up once the child has.
+
+    Steps are undone, unless they have been when the run failed, then `on_cancel` is called.
+    """
     workflow = course.workflow
     course.drop(CANCELLED_MESSAGE)
-    child = None if workflow.status is WorkflowStatus.FAILED else course.abandon_child()
-    course.record(Entry.CANCELLED, token=operation)
+    awaited = None
+    if workflow.status is not WorkflowStatus.FAILED:
+        awaited = child = course.abandon_child()
+    else:
+        child = child_of(workflow) if (workflow.runtime or {}).get("awaits") else None
+    course.record(Entry.CANCELLED, token=operation, control=said)
     course.workflow = replace(
         workflow,
         status=WorkflowStatus.CANCELLED,
@@ -106,12 +151,7 @@ def end(course: Course, operation: int) -> None:
         completed_us=course.now_us,
         cancelled_us=course.now_us,
     )
-    if course.definition.on_cancel is None:
-        return
-    if child is None:
-        cleanup.begin(course, course.definition.on_cancel)
-    else:
-        course.workflow = replace(course.workflow, cleanup=CleanupStatus.PENDING)
+    cleanup.begin(course, compensates=True, then="on_cancel", child=awaited)
 
 
 def _refused(workflow: Workflow, operation: str, condition: str) -> InvalidStateError:

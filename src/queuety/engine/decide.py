@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from queuety.engine import cleanup, family
+from queuety.engine import bounds, cleanup, deadline, family
 from queuety.engine.commanded import obey
 from queuety.engine.course import RUNNING, Course
 from queuety.engine.protocol import NO_FACTS, Facts
@@ -21,6 +21,7 @@ from queuety.model import (
     ChildRevived,
     ChildSettled,
     Commanded,
+    DeadlinePassed,
     Definition,
     DependencySettled,
     Due,
@@ -28,9 +29,11 @@ from queuety.model import (
     Entry,
     Event,
     Failed,
+    KeepGroup,
     KeepSignal,
     Role,
     SaveWorkflow,
+    Seed,
     Signalled,
     State,
     Subscribed,
@@ -58,7 +61,7 @@ def decide(
     """
     course = Course(workflow, definition, now_us=now_us, facts=facts)
     _take(course, event)
-    return Decision(course.workflow, (*course.effects, *family.news(workflow, course.workflow, now_us=now_us)))
+    return Decision(course.workflow, (*course.effects, *_told(workflow, course.workflow, now_us=now_us)))
 
 
 def decide_all(
@@ -74,7 +77,7 @@ def decide_all(
         before = course.workflow
         _take(course, event)
         if course.workflow.status is not before.status or before.status is not RUNNING:
-            course.effects.extend(family.news(before, course.workflow, now_us=now_us))
+            course.effects.extend(_told(before, course.workflow, now_us=now_us))
     if course.workflow is not workflow:
         course.effects.append(SaveWorkflow(course.workflow, workflow))
     return course.effects
@@ -89,13 +92,15 @@ def start(
     parent_id: int | None = None,
     parent_step: int | None = None,
     idempotency_key: str | None = None,
+    seed: Seed | None = None,
     facts: Facts = NO_FACTS,
 ) -> Decision:
-    """A new run as it is to be inserted, its first step entered; the effects are what is to be written beside it.
+    """A new run as it is to be inserted, its first step entered, or that of the seed; the effects are what is to be
+    written beside it.
 
     The payload is folded from: history rows of steps that were left at once tell how the state came from it. Raises
-    `PayloadError` for a key that starts with `_`, `DefinitionError` for a definition without steps, `Lacking` if a fact
-    is needed that is not there.
+    `PayloadError` for a key that starts with `_`, `DefinitionError` for a definition without steps,
+    `ConstraintViolation` for a limit that it breaks at once, `Lacking` if a fact is needed that is not there.
     """
     if not definition.steps:
         raise DefinitionError(f"workflow {definition.name!r} has no steps; add one before dispatching it")
@@ -116,10 +121,39 @@ def start(
         parent_id=parent_id,
         parent_step=parent_step,
         idempotency_key=idempotency_key,
+        deadline_us=None if definition.deadline_s is None else now_us + round(definition.deadline_s * 1_000_000),
     )
+    bounds.check_start(workflow, definition.guards)
     course = Course(workflow, definition, now_us=now_us, facts=facts, is_new=True)
+    if seed is not None:
+        _sow(course, seed)
+    deadline.remind(course)
     course.enter()
-    return Decision(course.workflow, (*course.effects, *family.news(workflow, course.workflow, now_us=now_us)))
+    return Decision(course.workflow, (*course.effects, *_told(workflow, course.workflow, now_us=now_us)))
+
+
+def _sow(course: Course, seed: Seed) -> None:
+    """Have a new run go on where another one was forked."""
+    workflow = replace(
+        course.workflow,
+        name=seed.name,
+        current_step=seed.step,
+        transitions=seed.transitions,
+        ledger=seed.ledger,
+        loops=seed.loops,
+    )
+    course.workflow = workflow
+    by = {key: value for key, value in (("actor", seed.actor), ("reason", seed.reason)) if value is not None}
+    course.record(Entry.FORKED, control={"_forked": {"from": seed.origin_id}, **({"_by": by} if by else {})})
+    course.workflow = replace(workflow, version=workflow.version + 1)
+    for name, payload in seed.signals:
+        keep_signal(course, Signalled(name, payload, 0))
+    course.effects += [KeepGroup(workflow.id, name, ids) for name, ids in seed.groups]
+
+
+def _told(was: Workflow, now: Workflow, *, now_us: int) -> list[Effect]:
+    """What follows from how the run stands now: others hear of it, and its deadline means nothing once it is over."""
+    return [*family.news(was, now, now_us=now_us), *deadline.forgotten(was, now)]
 
 
 def _take(course: Course, event: Event) -> None:
@@ -131,6 +165,8 @@ def _take(course: Course, event: Event) -> None:
         _take_signal(course, event)
     elif isinstance(event, (Subscribed, ChildSettled, ChildRevived, Told)):
         family.hear(course, event)
+    elif isinstance(event, DeadlinePassed):
+        deadline.expire(course)
     else:
         _take_news(course, event)
 
@@ -174,7 +210,7 @@ def keep_signal(course: Course, event: Signalled) -> None:
     workflow = course.workflow
     seq = workflow.version + 1
     course.effects.append(KeepSignal(workflow.id, seq, event.name, event.payload, course.now_us))
-    told = {"_signal": {"name": event.name, "payload": event.payload}}
+    told = {"_signal": {"name": event.name, "payload": event.payload}, **course.said(event)}
     course.record(Entry.SIGNALLED, token=event.operation, control=told)
     course.workflow = replace(workflow, version=seq)
 

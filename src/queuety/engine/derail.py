@@ -11,17 +11,26 @@ from collections.abc import Iterable
 from queuety.engine.course import Course
 from queuety.engine.decide import keep_signal
 from queuety.engine.family import answer, news
-from queuety.engine.protocol import NO_FACTS
+from queuety.engine.protocol import NO_FACTS, Facts
 from queuety.model import Definition, Effect, ErrorInfo, Event, SaveWorkflow, Signalled, Subscribed, Told, Workflow
 
 
-def derailed(workflow: Workflow, error: ErrorInfo, *, now_us: int, events: Iterable[Event] = ()) -> list[Effect]:
-    """Effects that fail the run, unless it has ended, and bury what it has open.
+def derailed(
+    workflow: Workflow,
+    error: ErrorInfo,
+    *,
+    now_us: int,
+    events: Iterable[Event] = (),
+    definition: Definition | None = None,
+    facts: Facts = NO_FACTS,
+) -> list[Effect]:
+    """Effects that fail the run, unless it has ended, and bury what it has open; it is cleaned up after as any other.
 
-    Of the events that could not be decided, signals are kept and the letters of other runs answered: whoever waits for
-    this one or started it would otherwise hear nothing of it ever.
+    Without a `definition` there is nothing that could be. Of the events that could not be decided, signals are kept and
+    the letters of other runs answered: whoever waits for this one or started it would otherwise hear nothing of it
+    ever. Raises `Lacking` if a fact is needed that is not there.
     """
-    course = Course(workflow, Definition(workflow.name, ()), now_us=now_us, facts=NO_FACTS)
+    course = Course(workflow, definition or Definition(workflow.name, ()), now_us=now_us, facts=facts)
     happened = tuple(events)
     for event in happened:
         if isinstance(event, Signalled):

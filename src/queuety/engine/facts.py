@@ -24,6 +24,7 @@ from queuety.model.needs import (
     NeedSignals,
     NeedStanding,
     NeedStates,
+    NeedWatching,
     PartRow,
     Signal,
     Standing,
@@ -82,6 +83,12 @@ def group(run: Run, name: str) -> tuple[int, ...] | None:
         if isinstance(effect, KeepGroup) and effect.name == name:
             return effect.ids
     found: tuple[int, ...] | None = run.read(NeedGroup(name))
+    return found
+
+
+def watching(run: Run, of: tuple[int, ...]) -> frozenset[int]:
+    """Which of these runs will tell this one, in its present visit, when they end."""
+    found: frozenset[int] = run.read(NeedWatching(of, run.workflow.visit)) if of else frozenset()
     return found
 
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from queuety.engine import cleanup
 from queuety.engine.commanded import end, obey, revived
-from queuety.engine.course import Course, child_of
+from queuety.engine.course import Course
+from queuety.engine.glance import child_of
 from queuety.model import (
     Cancel,
     ChildRevived,
@@ -114,9 +115,11 @@ def _mind_child(course: Course, event: ChildSettled) -> None:
     if not workflow.status.is_terminal:
         course.hear(event)
     elif workflow.runtime is not None and workflow.runtime.get("awaits") and event.is_clean:
-        course.workflow = replace(workflow, runtime=None)
-        if workflow.cleanup is CleanupStatus.PENDING and course.definition.on_cancel is not None:
-            cleanup.begin(course, course.definition.on_cancel)
+        # What a failed run keeps of its visit, it keeps.
+        kept = {key: value for key, value in workflow.runtime.items() if key != "awaits"}
+        course.workflow = replace(workflow, runtime=kept if workflow.status is WorkflowStatus.FAILED else None)
+        if workflow.cleanup is CleanupStatus.PENDING:
+            cleanup.go_on(course)
 
 
 def _follow_child(course: Course, event: ChildRevived) -> None:

@@ -6,13 +6,30 @@ import traceback
 from typing import Final
 
 from queuety.errors import ConstraintViolation, QueuetyError
-from queuety.model import ErrorInfo, ErrorKind
+from queuety.model import ErrorInfo, ErrorKind, Workflow
 
 FAULTS: Final = (QueuetyError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 """What a decision may raise because of a definition, a state, or a fault of the engine's own."""
 
 _LONGEST: Final = 2000
 _LONGEST_TRACE: Final = 8000
+
+
+def broken(workflow: Workflow, limit: str, most: int, found: str) -> ConstraintViolation:
+    """What is raised of a limit of the definition that a run would break."""
+    return ConstraintViolation(
+        f"workflow {workflow.id} ({workflow.name!r}) may have at most {limit}={most}; {found} (step "
+        f"{workflow.current_step})"
+    )
+
+
+def refusal(error: Exception) -> ErrorInfo:
+    """Why a step could not be left: a limit that it would break, or a step to go on with that there is not."""
+    if isinstance(error, ConstraintViolation):
+        return ErrorInfo(
+            str(error)[:_LONGEST], "queuety.errors:ConstraintViolation", kind=ErrorKind.CONSTRAINT_VIOLATION
+        )
+    return ErrorInfo(str(error)[:_LONGEST], "DefinitionError", kind=ErrorKind.DEFINITION_ERROR)
 
 
 def undecidable(error: Exception) -> ErrorInfo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from queuety.engine.faults import broken
 from queuety.engine.protocol import Fail, Run
 from queuety.model import ErrorInfo, ErrorKind, Json, State
 
@@ -20,6 +21,13 @@ def items_at(state: State, key: str) -> Sequence[Json] | None:
     if isinstance(found, list):
         return found
     return list(found.values()) if isinstance(found, dict) else None
+
+
+def check_items(run: Run, count: int) -> None:
+    """Raises `ConstraintViolation` if the step may not be given so many items."""
+    guards = run.definition.guards
+    if guards is not None and guards.max_for_each_items is not None and count > guards.max_for_each_items:
+        raise broken(run.workflow, "max_for_each_items", guards.max_for_each_items, f"the list has {count}")
 
 
 def no_items(run: Run, key: str, kind: ErrorKind) -> Fail:

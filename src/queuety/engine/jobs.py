@@ -69,10 +69,29 @@ def no_task(spec: StepSpec, job: Job, _state: State, /) -> Task:
     )
 
 
-def cleanup_job(handler: HandlerRef, definition: Definition, *, workflow_id: int, visit: int, now_us: int) -> NewJob:
-    """A job that cleans up after a run has ended; it has the run's queue and its budget of attempts."""
+def nothing_held(_run: Run) -> frozenset[str]:
+    """The keys that a step relies on while it is under way: none."""
+    return frozenset()
+
+
+def cleanup_job(
+    handler: HandlerRef, definition: Definition, *, workflow_id: int, visit: int, now_us: int, payload: State
+) -> NewJob:
+    """A job that cleans up after a run has ended; it has the run's queue and its budget of attempts.
+
+    `payload` says what it is for: `{"seq", "step"}` undoes the step that the history row has settled, with the state as
+    of then; `{"handler"}` is the run's own of that name, with the present state.
+    """
     return _new_job(
-        handler, definition, _NO_OPTIONS, role=Role.CLEANUP, due_us=now_us, workflow_id=workflow_id, visit=visit
+        handler,
+        definition,
+        _NO_OPTIONS,
+        role=Role.CLEANUP,
+        due_us=now_us,
+        workflow_id=workflow_id,
+        visit=visit,
+        step_index=payload.get("step"),
+        payload=payload,
     )
 
 
@@ -87,6 +106,7 @@ def _new_job(
     visit: int,
     step_index: int | None = None,
     branch: int | None = None,
+    payload: State | None = None,
 ) -> NewJob:
     priority = options.priority if options.priority is not None else definition.priority
     return NewJob(
@@ -97,6 +117,7 @@ def _new_job(
         max_attempts=options.max_attempts or definition.max_attempts or DEFAULT_MAX_ATTEMPTS,
         due_us=due_us,
         config=handler.config,
+        payload=payload,
         workflow_id=workflow_id,
         step_index=step_index,
         visit=visit,

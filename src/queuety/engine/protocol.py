@@ -31,6 +31,17 @@ Facts = Mapping[Need, Any]
 NO_FACTS: Final[Facts] = MappingProxyType({})
 
 
+def answer_to(need: Need, facts: Facts) -> Any:
+    """What the need asks for. Raises `Lacking` if it was not read, or the error that stands for the answer."""
+    try:
+        answer = facts[need]
+    except KeyError:
+        raise Lacking(need) from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A workflow at the step in question. `workflow.current_step` is the index of `spec`.
@@ -53,13 +64,7 @@ class Run:
         Whoever calls `decide` then reads what is lacking, in the same transaction, and has it decided anew. Raises the
         error that stands for an answer that cannot be had.
         """
-        try:
-            answer = self.facts[need]
-        except KeyError:
-            raise Lacking(need) from None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return answer_to(need, self.facts)
 
     def expect(self, needs: Iterable[Need]) -> None:
         """Has all of these read at once that were not read yet. Raises `Lacking`.
@@ -150,3 +155,5 @@ class Kind(Protocol):
     def enter(self, run: Run) -> Verdict: ...
 
     def resume(self, run: Run, event: Event) -> Verdict: ...
+
+    def held(self, run: Run, /) -> frozenset[str]: ...

@@ -12,11 +12,21 @@ from dataclasses import dataclass, field
 
 from queuety.commands.deciding import Case, decide_cases
 from queuety.commands.definitions import Definitions
-from queuety.engine.derail import derailed
 from queuety.engine.faults import undecidable
 from queuety.engine.jobs import decide_job
 from queuety.errors import DefinitionError, NotFoundError
-from queuety.model import Effect, Event, Failed, Job, RetryJob, SaveWorkflow, Succeeded, Workflow, WorkflowStatus
+from queuety.model import (
+    Effect,
+    ErrorInfo,
+    Event,
+    Failed,
+    Job,
+    RetryJob,
+    SaveWorkflow,
+    Succeeded,
+    Workflow,
+    WorkflowStatus,
+)
 from queuety.store import claims, load, workers
 from queuety.store.claims import Probe
 from queuety.store.door import Tx
@@ -168,24 +178,20 @@ def _decided(
     With a `fault` it is known that what they lead to cannot be written.
     """
 
-    def on_fault(workflow: Workflow, happened: Sequence[Event], error: Exception) -> list[Effect]:
+    def on_fault(workflow: Workflow, error: Exception) -> ErrorInfo:
         _log.error("workflow %d cannot be decided; it fails", workflow.id, exc_info=error)
-        return derailed(workflow, undecidable(error), now_us=now_us, events=happened)
+        return undecidable(error)
 
-    effects: list[Effect] = []
     cases: list[Case] = []
     for workflow_id in sorted(events):
         workflow = held[workflow_id].workflow
-        if fault is not None:
-            effects += on_fault(workflow, events[workflow_id], fault)
-            continue
         try:
             definition = definitions.get(tx, workflow.definition_hash)
         except (NotFoundError, DefinitionError) as error:
-            effects += on_fault(workflow, events[workflow_id], error)
+            cases.append(Case(workflow, None, events[workflow_id], fault or error))
         else:
-            cases.append(Case(workflow, definition, events[workflow_id]))
-    return effects + decide_cases(tx, cases, now_us=now_us, max_bytes=max_bytes, on_fault=on_fault)
+            cases.append(Case(workflow, definition, events[workflow_id], fault))
+    return decide_cases(tx, cases, now_us=now_us, max_bytes=max_bytes, on_fault=on_fault)
 
 
 def has_landed(tx: Tx, order: Order, made: Turn) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from queuety.engine.jobs import no_task
+from queuety.engine.jobs import no_task, nothing_held
 from queuety.engine.protocol import Leave, Run, Stay, Verdict
-from queuety.model import Due, Event, SetTimer
+from queuety.model import Commanded, DropTimers, Due, Event, RunNow, SetTimer
 
 NAME: Final = "delay"
 task = no_task
+held = nothing_held
 
 
 def enter(run: Run) -> Verdict:
@@ -22,7 +23,11 @@ def enter(run: Run) -> Verdict:
 def resume(run: Run, event: Event) -> Verdict:
     """Leave once the time has come; a timer that fired too early (clocks differ a little) is set again."""
     kept = run.workflow.runtime
-    if kept is None or not isinstance(event, Due):
+    if kept is None:
+        return Stay()
+    if isinstance(event, Commanded) and isinstance(event.command, RunNow):
+        return Leave(effects=(DropTimers(run.workflow.id),))
+    if not isinstance(event, Due):
         return Stay(runtime=kept)
     return _until(kept["due_us"], run)
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from queuety.engine import facts
-from queuety.engine.items import items_at, no_items
+from queuety.engine.items import check_items, items_at, no_items
 from queuety.engine.jobs import step_job
 from queuety.engine.output import split, unsteered
 from queuety.engine.protocol import Fail, Leave, Part, Run, Stay, Task, Verdict
@@ -85,6 +85,7 @@ def enter(run: Run) -> Verdict:
     if kept is not None:
         return _again(run, kept, items)
     total = len(items)
+    check_items(run, total)
     if _needed(spec, total) > total:
         return _unsatisfiable(run, total, "so it cannot be settled")
     fresh = {"total": total, "next": 0, "done": 0, "failed": 0, "since": run.workflow.version}
@@ -107,6 +108,12 @@ def resume(run: Run, event: Event) -> Verdict:
             return _go_on(run, kept, without=())
         return _go_on(replace(run, is_retry=True), kept, without=_tally(run, kept).succeeded)
     return Stay(runtime=kept)
+
+
+def held(run: Run, /) -> frozenset[str]:
+    """The list: its items go by their index. While the reducer runs, the aggregate too."""
+    settings, kept = run.spec.settings, run.workflow.runtime or {}
+    return frozenset({settings["items_key"], *((settings["result_key"],) if kept.get("reducing") else ())})
 
 
 def _count_success(run: Run, kept: State, event: Succeeded) -> Verdict:

@@ -9,13 +9,14 @@ from collections.abc import Collection
 from typing import Final
 
 from queuety.engine import facts
-from queuety.engine.jobs import step_job
+from queuety.engine.jobs import nothing_held, step_job
 from queuety.engine.output import split, unsteered
 from queuety.engine.protocol import Fail, Leave, Part, Run, Stay, Task, Verdict
 from queuety.errors import DefinitionError
 from queuety.model import AddJob, Entry, Event, Failed, Job, State, StepSpec, Succeeded
 
 NAME: Final = "parallel"
+held = nothing_held
 
 
 def task(spec: StepSpec, job: Job, _state: State, /) -> Task:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from queuety.engine.jobs import step_job
+from queuety.engine.jobs import nothing_held, step_job
 from queuety.engine.matching import is_same
 from queuety.engine.protocol import Fail, Leave, Run, Stay, Task, Verdict
 from queuety.errors import DefinitionError
 from queuety.model import AddJob, ErrorInfo, ErrorKind, Event, Failed, Job, State, StepSpec, Succeeded, Use
 
 NAME: Final = "repeat"
+held = nothing_held
 
 
 def task(spec: StepSpec, job: Job, _state: State, /) -> Task:

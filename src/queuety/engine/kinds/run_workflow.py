@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from queuety.engine import facts
-from queuety.engine.jobs import no_task
+from queuety.engine.jobs import no_task, nothing_held
 from queuety.engine.protocol import Fail, Leave, Run, Stay, Verdict
 from queuety.errors import DefinitionError
 from queuety.model import (
@@ -29,6 +29,7 @@ from queuety.model.needs import Standing
 
 NAME: Final = "run_workflow"
 task = no_task
+held = nothing_held
 
 _NEWS: Final = (ChildSettled, ChildRevived, Due)
 

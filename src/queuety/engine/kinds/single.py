@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from queuety.engine.jobs import own_task, step_job
+from queuety.engine.jobs import nothing_held, own_task, step_job
 from queuety.engine.output import split
 from queuety.engine.protocol import Fail, Leave, Run, Stay, Verdict
 from queuety.model import AddJob, Event, Failed, Succeeded
 
 NAME: Final = "single"
 task = own_task
+held = nothing_held
 
 
 def enter(run: Run) -> Verdict:

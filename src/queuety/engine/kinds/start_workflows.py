@@ -10,13 +10,14 @@ from typing import Final
 from queuety.codec import encode
 from queuety.engine import facts
 from queuety.engine.items import items_at, no_items
-from queuety.engine.jobs import no_task
+from queuety.engine.jobs import no_task, nothing_held
 from queuety.engine.protocol import Fail, Leave, Run, Stay, Verdict
 from queuety.errors import DefinitionError
 from queuety.model import Effect, ErrorInfo, ErrorKind, Event, Json, KeepGroup, StartRun, State
 
 NAME: Final = "start_workflows"
 task = no_task
+held = nothing_held
 
 LARGEST_COPIES: Final = 64 * 1024 * 1024
 """Characters that the state may take in all runs together that inherit it: they are written in one transaction.

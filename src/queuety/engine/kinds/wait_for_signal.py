@@ -13,11 +13,12 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from queuety.engine import facts
-from queuety.engine.jobs import no_task
+from queuety.engine.jobs import no_task, nothing_held
 from queuety.engine.matching import is_same, is_subset
 from queuety.engine.output import split
 from queuety.engine.protocol import Fail, Leave, Part, Run, Stay, Verdict
 from queuety.model import (
+    Commanded,
     DropTimers,
     Due,
     Effect,
@@ -25,6 +26,7 @@ from queuety.model import (
     ErrorInfo,
     ErrorKind,
     Event,
+    PatchState,
     SetTimer,
     Signalled,
     State,
@@ -35,6 +37,7 @@ from queuety.model.needs import Signal
 
 NAME: Final = "wait_for_signal"
 task = no_task
+held = nothing_held
 
 _SHOWN: Final = 10
 """How many of the missing signals a message names."""
@@ -55,11 +58,14 @@ def enter(run: Run) -> Verdict:
 
 def resume(run: Run, event: Event) -> Verdict:
     """Leave once what was missing has come, or the time is over."""
-    kept = run.workflow.runtime or {}
+    settings, kept = run.spec.settings, run.workflow.runtime or {}
     if isinstance(event, Signalled):
         return _hear(run, event, kept)
     if isinstance(event, Due) and "due_us" in kept:
         return _end(run, kept["due_us"])
+    if isinstance(event, Commanded) and isinstance(event.command, PatchState):
+        chosen = _choose(run)  # another value to correlate with
+        return _leave(run, chosen) if _is_enough(settings, chosen) else _stay(chosen, kept.get("due_us"))
     return Stay(runtime=run.workflow.runtime)
 
 

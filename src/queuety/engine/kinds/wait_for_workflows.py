@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from queuety.engine import facts
-from queuety.engine.jobs import no_task
+from queuety.engine.jobs import no_task, nothing_held
 from queuety.engine.protocol import Fail, Leave, Part, Run, Stay, Verdict
 from queuety.model import (
     DependencySettled,
@@ -33,6 +33,7 @@ from queuety.model.needs import Standing
 
 NAME: Final = "wait_for_workflows"
 task = no_task
+held = nothing_held
 
 _NUMERAL: Final = re.compile(r"[1-9][0-9]{0,18}")
 _LARGEST: Final = 2**63 - 1
@@ -75,14 +76,18 @@ def resume(run: Run, event: Event) -> Verdict:
     if kept is None:
         return Stay()
     found = tuple(kept["ids"])
-    if isinstance(event, DependencySettled) and event.is_done and _is_early(run, found):
+    if not isinstance(event, DependencySettled):
+        return Stay(runtime=kept)
+    if event.is_done and _is_early(run, found):
         return Stay(runtime=kept)
     verdict = _look(run, found)
     if not isinstance(verdict, Stay):
         return verdict
-    if isinstance(event, DependencySettled) and _is_active(facts.standing(run, found).get(event.id)):
-        return Stay((_ask(run, event.id),), kept)
-    return Stay(runtime=kept)
+    # Also one that had completed, was told of, and was rewound since: it has forgotten who watched it.
+    standing = facts.standing(run, found)
+    active = tuple(workflow_id for workflow_id in found if _is_active(standing.get(workflow_id)))
+    told = facts.watching(run, active)
+    return Stay(tuple(_ask(run, workflow_id) for workflow_id in active if workflow_id not in told), kept)
 
 
 def _is_early(run: Run, of: tuple[int, ...]) -> bool:
@@ -92,7 +97,8 @@ def _is_early(run: Run, of: tuple[int, ...]) -> bool:
     """
     if run.spec.settings["mode"] != "all" or len(of) <= _WITNESSES:
         return False
-    return any(_is_active(how) for how in facts.standing(run, of[-_WITNESSES:]).values())
+    active = tuple(sorted(other for other, how in facts.standing(run, of[-_WITNESSES:]).items() if _is_active(how)))
+    return bool(facts.watching(run, active))
 
 
 def _look(run: Run, of: tuple[int, ...]) -> Verdict:

@@ -1,0 +1,43 @@
+"""The time that a run has from its start to its end: a letter to itself, due when it is over.
+
+Waiting runs fail like running ones. A paused run is spared until it goes on. A deadline is not extended: what was
+retried after it fails again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from queuety.model import DropTimers, Effect, ErrorInfo, ErrorKind, LetterKind, Send, Workflow, WorkflowStatus
+
+if TYPE_CHECKING:
+    from queuety.engine.course import Course
+
+_OVER: Final = frozenset({WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED})
+
+
+def expire(course: Course) -> None:
+    """Fail the run, if it has not ended, is not paused, and its time is really over."""
+    workflow = course.workflow
+    if workflow.deadline_us is None or workflow.status.is_terminal or workflow.status is WorkflowStatus.PAUSED:
+        return
+    if course.now_us < workflow.deadline_us:  # clocks differ a little
+        remind(course)
+        return
+    kind = ErrorKind.DEADLINE_EXCEEDED
+    course.fail(ErrorInfo("Deadline exceeded", kind.value, kind=kind))
+
+
+def remind(course: Course) -> None:
+    """Have the run hear of its deadline: it starts, or goes on after a time in which it would not have listened."""
+    workflow = course.workflow
+    if workflow.deadline_us is not None:
+        due_us = max(workflow.deadline_us, course.now_us)
+        course.effects.append(Send(workflow.id, LetterKind.DEADLINE, due_us))
+
+
+def forgotten(was: Workflow, now: Workflow) -> list[Effect]:
+    """What becomes of the letter when a run has ended for good: months later it would still lie there."""
+    if now.deadline_us is None or was.status in _OVER or now.status not in _OVER:
+        return []
+    return [DropTimers(now.id, LetterKind.DEADLINE)]

@@ -1,0 +1,300 @@
+"""What operators do to a run that does not go as it should: rewind, fork, skip, complete, patch, hurry.
+
+Each is one decision with a row that says who and why; each is refused where it would break what the others rely on.
+Raised: `InvalidStateError` for a status that forbids it, `SnapshotMissingError` for a past that is not recorded,
+`DefinitionError` for a step that is none, `ConstraintViolation` for a budget; nothing is changed then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from queuety.engine import bounds, deadline
+from queuety.engine.cleanup import is_compensated
+from queuety.engine.course import PAUSED, RUNNING, Course
+from queuety.engine.kinds import kind_of
+from queuety.engine.output import split
+from queuety.engine.protocol import Leave
+from queuety.engine.replay import delta
+from queuety.errors import DefinitionError, InvalidStateError, SnapshotMissingError
+from queuety.model import (
+    CleanupStatus,
+    ClearChunks,
+    Commanded,
+    CompleteStep,
+    Effect,
+    Entry,
+    Fork,
+    HurryJobs,
+    Json,
+    KeepSignal,
+    PatchState,
+    Rewind,
+    Seed,
+    StartRun,
+    State,
+    Workflow,
+    WorkflowStatus,
+)
+from queuety.model.needs import (
+    Belongings,
+    NeedBelongings,
+    NeedOpenJobs,
+    NeedPast,
+    NeedUsedSignals,
+    OpenJobs,
+    Past,
+    Signal,
+)
+
+SUPERSEDED: Final = "Superseded by workflow rewind"
+"""What the jobs that a rewind buries are left with."""
+
+_LONGEST_NAME: Final = 255
+_COMPLETED: Final = frozenset({WorkflowStatus.COMPLETED})
+_CANCELLED: Final = frozenset({WorkflowStatus.CANCELLED})
+_OVER: Final = _COMPLETED | _CANCELLED
+
+
+def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
+    """Go back to where the step had settled last. Signals that later steps have used may be used again."""
+    workflow, to_step = course.workflow, command.to_step
+    _allow(workflow, "rewound", _CANCELLED)
+    past = _past(course, NeedPast(_index(course, to_step)))
+    used: tuple[Signal, ...] = course.read(NeedUsedSignals(past.seq))
+    state = {**past.state, **_public(command.with_state)}
+    bounds.check_start(replace(workflow, state=state), course.definition.guards)
+    course.drop(SUPERSEDED)
+    if not workflow.status.is_terminal:
+        course.abandon_child()
+    course.effects += _without_chunks(course)
+    changed, removed = delta(workflow.state, state)
+    control = {**course.said(commanded), "_rewound": {"to_step": to_step, "to_seq": past.seq}}
+    course.record(Entry.REWOUND, token=commanded.operation, changed=changed, removed=removed, control=control)
+    course.effects += [
+        KeepSignal(workflow.id, signal.seq, signal.name, signal.payload, course.now_us) for signal in used
+    ]
+    following = to_step + 1
+    is_done = following == workflow.total_steps
+    course.workflow = replace(
+        workflow,
+        status=WorkflowStatus.COMPLETED if is_done else RUNNING,
+        current_step=following,
+        visit=workflow.visit + 1,
+        version=workflow.version + 1,
+        state=state,
+        runtime=None,
+        error_message=None,
+        error_kind=None,
+        failed_step=None,
+        failed_us=None,
+        completed_us=course.now_us if is_done else None,
+        loops=_until(workflow.loops, to_step),
+        ledger=_written_until(workflow.ledger, state, to_step),
+    )
+    if not is_done:
+        deadline.remind(course)
+        course.enter()
+
+
+def fork(course: Course, commanded: Commanded, command: Fork) -> None:
+    """Start a run of its own from here, or from where an earlier step was last entered. This one stays as it is."""
+    workflow, at_step = course.workflow, command.at_step
+    _allow(workflow, "forked", _OVER if at_step is None else _CANCELLED)
+    belongings: Belongings = course.read(NeedBelongings())
+    signals = belongings.signals
+    if at_step is None:
+        step, state, loops, ledger = workflow.current_step, workflow.state, workflow.loops, workflow.ledger
+    else:
+        step = _index(course, at_step)
+        past = _past(course, NeedPast(step, is_entry=True))
+        state, loops = past.state, _until(workflow.loops, step - 1)
+        ledger = _written_until(workflow.ledger, state, step - 1)
+        signals = tuple(sorted((*signals, *course.read(NeedUsedSignals(past.seq))), key=lambda signal: signal.seq))
+    said = course.said(commanded)
+    seed = Seed(
+        workflow.id,
+        _fork_name(workflow.name, course.now_us),
+        step,
+        workflow.transitions,
+        {key: value for key, value in (ledger or {}).items() if key in ("cost", "started", "writers")} or None,
+        loops,
+        tuple((signal.name, signal.payload) for signal in signals),
+        belongings.groups,
+        commanded.actor,
+        commanded.reason,
+    )
+    payload = {**state, **_public(command.with_state)}
+    course.effects.append(StartRun(command.new_id, course.definition, payload, seed=seed))
+    course.record(Entry.FORKED, token=commanded.operation, control={**said, "_forked": {"to": command.new_id}})
+    course.workflow = replace(workflow, version=workflow.version + 1)
+
+
+def skip(course: Course, commanded: Commanded) -> None:
+    """Leave the step as it is and go on with the next one."""
+    control = course.said(commanded) or None
+    _settle(course, commanded, Leave(control=control, jumps=0), Entry.SKIPPED, "skipped")
+
+
+def complete(course: Course, commanded: Commanded, command: CompleteStep) -> None:
+    """Settle the step with this output and go on, where its `_next_step` says so."""
+    changes, control = split(command.output)
+    steering = {key: value for key, value in (control or {}).items() if key == "_next_step"}
+    verdict = Leave(changes, {**steering, **course.said(commanded)} or None, jumps=0)
+    _settle(course, commanded, verdict, Entry.COMPLETED, "completed by hand")
+
+
+def patch(course: Course, commanded: Commanded, command: PatchState) -> None:
+    """Change keys of the state; a wait looks again whether what it has been sent fits now."""
+    workflow = course.workflow
+    _allow(workflow, "patched", _OVER)
+    if not command.changes and not command.removed:
+        raise DefinitionError(f"workflow {workflow.id}: there is nothing to change in its state")
+    changed = merge(course, command.changes, command.removed)
+    control = course.said(commanded) or None
+    removed = command.removed
+    course.record(Entry.PATCHED, token=commanded.operation, changed=changed, removed=removed, control=control)
+    course.workflow = replace(course.workflow, version=workflow.version + 1)
+    if not workflow.status.is_terminal and course.is_entered:
+        course.hear(commanded)
+
+
+def hurry(course: Course, commanded: Commanded) -> None:
+    """Let go what only time holds back."""
+    workflow = course.workflow
+    jobs: OpenJobs = course.read(NeedOpenJobs())
+    course.record(Entry.HURRIED, token=commanded.operation, control=course.said(commanded) or None)
+    course.workflow = hurried = replace(workflow, version=workflow.version + 1)
+    if jobs.delayed:
+        course.effects.append(HurryJobs(workflow.id, course.now_us))
+    if not workflow.status.is_terminal and course.is_entered:
+        course.hear(commanded)
+    if course.workflow is hurried and not jobs.delayed:
+        raise InvalidStateError(
+            f"workflow {workflow.id} is {workflow.status} at step {workflow.current_step}; nothing of it waits for a "
+            "time that could be cut short (a delay, a back-off)"
+        )
+
+
+def merge(course: Course, changes: State, removed: Collection[str] = ()) -> State:
+    """Merges what somebody has said by hand into the state; gives back what was set. The version stays as it is.
+
+    Raises `InvalidStateError` for keys that the step under way relies on, `DefinitionError` for those that cannot be.
+    """
+    workflow = course.workflow
+    changed = _public(changes)
+    missing = [key for key in removed if key not in workflow.state or key in changed]
+    if missing:
+        raise DefinitionError(f"workflow {workflow.id}: its state has no key {missing[0]!r} that could be removed")
+    held = _held(course).intersection((*changed, *removed))
+    if held:
+        raise InvalidStateError(
+            f"workflow {workflow.id} is in the middle of step {workflow.current_step}, which works on the key "
+            f"{min(held)!r}; rewind to the step before it, with_state={{…}}, to have it begin anew"
+        )
+    state = {key: value for key, value in {**workflow.state, **changed}.items() if key not in removed}
+    bounds.check_start(replace(workflow, state=state), course.definition.guards)
+    ledger = bounds.merging(workflow, course.definition, changed, None).ledger
+    course.workflow = replace(workflow, state=state, ledger=ledger)
+    return changed
+
+
+def _settle(course: Course, commanded: Commanded, verdict: Leave, entry: Entry, what: str) -> None:
+    """Leave the step by hand; what it has open is given up. A failed run goes on."""
+    workflow = course.workflow
+    _allow(workflow, f"rid of step {workflow.current_step}", _OVER)
+    course.drop(f"Step {what}")
+    if workflow.status is not WorkflowStatus.FAILED:
+        course.abandon_child()
+    course.effects += _without_chunks(course)
+    course.workflow = replace(
+        workflow,
+        status=PAUSED if workflow.status is PAUSED else RUNNING,
+        error_message=None,
+        error_kind=None,
+        failed_step=None,
+        failed_us=None,
+    )
+    course.leave(verdict, entry=entry, token=commanded.operation)
+    if workflow.status is WorkflowStatus.FAILED and course.workflow.status is not WorkflowStatus.COMPLETED:
+        deadline.remind(course)
+    course.go_on()
+
+
+def _allow(workflow: Workflow, operation: str, forbidden: Collection[WorkflowStatus]) -> None:
+    """Raises `InvalidStateError` if the run stands where this cannot be done."""
+    if workflow.status in forbidden:
+        names = " or ".join(sorted(forbidden))
+        raise InvalidStateError(
+            f"workflow {workflow.id} is {workflow.status}; it cannot be {operation} (one that is {names} cannot)"
+        )
+    if workflow.cleanup is not CleanupStatus.NONE:
+        done = "has already been compensated" if is_compensated(workflow.ledger) else "has been cleaned up after"
+        raise InvalidStateError(f"workflow {workflow.id} is {workflow.status} and {done}; it cannot be {operation}")
+
+
+def _index(course: Course, step: int) -> int:
+    total = course.workflow.total_steps
+    if not 0 <= step < total:
+        raise DefinitionError(f"workflow {course.workflow.id} has the steps 0 to {total - 1}; there is no step {step}")
+    return step
+
+
+def _past(course: Course, need: NeedPast) -> Past:
+    past: Past | None = course.read(need)
+    if past is None:
+        name, done = course.definition.steps[need.step].name, "entered" if need.is_entry else "settled"
+        raise SnapshotMissingError(
+            f"No recorded state found: workflow {course.workflow.id} has not {done} step {need.step} ({name!r}) under "
+            "its present definition, or its history was pruned"
+        )
+    return past
+
+
+def _held(course: Course) -> frozenset[str]:
+    """The keys of the state that the step under way, or kept for a retry, relies on."""
+    workflow = course.workflow
+    if workflow.runtime is None or not course.is_entered or workflow.current_step >= len(course.definition.steps):
+        return frozenset()
+    run = course.run()
+    return kind_of(run.spec).held(run)
+
+
+def _without_chunks(course: Course) -> list[Effect]:
+    """Forget what streaming steps have yielded in the visit that is given up."""
+    workflow = course.workflow
+    if workflow.current_step >= len(course.definition.steps):
+        return []
+    branches = course.definition.steps[workflow.current_step].branches
+    numbers: list[int | None] = [None, *range(len(branches))]
+    return [ClearChunks(workflow.id, workflow.visit, branch) for branch in numbers]
+
+
+def _until(loops: State | None, step: int) -> State | None:
+    """The counts of the repeat steps up to this one: those after it begin anew."""
+    return {index: count for index, count in (loops or {}).items() if int(index) <= step} or None
+
+
+def _written_until(ledger: State | None, state: State, step: int) -> State | None:
+    """The ledger of a run that goes back: what a later step has written is again what an earlier one had."""
+    writers: Mapping[str, int] | None = (ledger or {}).get("writers")
+    if writers is None:
+        return ledger
+    kept = {key: min(writer, max(step, 0)) for key, writer in writers.items() if key in state}
+    return {**(ledger or {}), "writers": kept}
+
+
+def _public(given: State | None) -> dict[str, Json]:
+    """The keys that somebody sets by hand. Raises `DefinitionError` for one that is reserved."""
+    changes: dict[str, Any] = dict(given or {})
+    for key in changes:
+        if key.startswith("_"):
+            raise DefinitionError(f"key {key!r}: keys that start with _ are reserved; rename it")
+    return changes
+
+
+def _fork_name(name: str, now_us: int) -> str:
+    ending = f"_fork_{now_us // 1_000_000}"
+    return name[: _LONGEST_NAME - len(ending)] + ending
