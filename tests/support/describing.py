@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from queuety.define.builder import WorkflowBuilder, workflow
 from queuety.define.marks import HandlerLike, bind, step
+from queuety.define.options import HandlerOptions
+from queuety.define.wire import LIMITS
 from queuety.model import ForEachMode, Priority, WaitMode
 
 
@@ -49,6 +51,8 @@ def builders(draw: st.DrawFn, *, levels: int = 2) -> WorkflowBuilder:
     builder = workflow(draw(TEXTS))
     for _ in range(draw(st.integers(1, 5))):
         draw(st.sampled_from(CALLS if levels else CALLS[:-1]))(draw, builder, levels)
+        if draw(st.integers(0, 3)) == 0:
+            builder.compensate_with(draw(handlers(one_step)))
     names = [spec.name for spec in builder.build().steps]
     if draw(st.booleans()):
         builder.wait_for_signal(draw(TEXTS), timeout=draw(st.floats(0.001, 9)), on_timeout=draw(st.sampled_from(names)))
@@ -56,11 +60,40 @@ def builders(draw: st.DrawFn, *, levels: int = 2) -> WorkflowBuilder:
         builder.on_queue("q").with_priority(draw(st.sampled_from(Priority))).version("v").on_cancel(
             draw(handlers(one_step))
         )
+    for option in draw(st.lists(st.sampled_from(RUN_OPTIONS), max_size=4, unique=True)):
+        option(draw, builder)
     return builder
 
 
+def _limit(draw: st.DrawFn, builder: WorkflowBuilder) -> None:
+    limit = draw(st.sampled_from(LIMITS))
+    getattr(builder, limit)(draw(st.integers(1, 2**63 - 1)))
+
+
+def _deadline(draw: st.DrawFn, builder: WorkflowBuilder) -> None:
+    builder.must_complete_within(draw(st.floats(1, 9)), days=draw(st.integers(0, 9)))
+
+
+def _on_deadline(draw: st.DrawFn, builder: WorkflowBuilder) -> None:
+    builder.on_deadline(draw(handlers(one_step)))
+
+
+def _prune(draw: st.DrawFn, builder: WorkflowBuilder) -> None:
+    builder.prune_state_after(draw(st.integers(1, 9)))
+
+
+def _compensate_on_failure(draw: st.DrawFn, builder: WorkflowBuilder) -> None:
+    builder.compensate_on_failure()
+
+
+RUN_OPTIONS = [_limit, _deadline, _on_deadline, _prune, _compensate_on_failure]
+
+
 def _then(draw: st.DrawFn, builder: WorkflowBuilder, levels: int) -> None:
-    builder.then(draw(handlers(one_step)), max_attempts=draw(st.integers(1, 3)))
+    options: HandlerOptions = {"max_attempts": draw(st.integers(1, 3))}
+    if draw(st.booleans()):
+        options["cost_units"] = draw(st.integers(0, 3))
+    builder.then(draw(handlers(one_step)), **options)
 
 
 def _delay(draw: st.DrawFn, builder: WorkflowBuilder, levels: int) -> None:

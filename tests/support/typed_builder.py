@@ -34,7 +34,8 @@ def every_call() -> WorkflowBuilder:
     child = workflow("child").then(typed_step)
     built = (
         workflow("typed")
-        .then(handler=typed_step, name="first", timeout=5, retry_on=OSError)
+        .then(handler=typed_step, name="first", timeout=5, retry_on=OSError, cost_units=0)
+        .compensate_with(handler=bind(typed_condition, score=2))
         .parallel(handlers=[typed_step, "an:alias", bind(typed_condition, score=2)], step_name="both")
         .for_each(
             items_key="urls",
@@ -119,5 +120,17 @@ def every_call() -> WorkflowBuilder:
         .wait_for_workflow_group(group_key="orders", mode=WaitMode.ANY, quorum=None, result_key="any", name="group")
         .wait_for_agents(workflows="agents", mode=WaitMode.ALL, result_key="all", name="wait", quorum=None)
         .wait_for_agent_group(group_key="agents", mode=WaitMode.QUORUM, quorum=1, result_key="one", name="agent group")
+        .compensate_with(handler=typed_step)
+        .compensate_on_failure()
+        .on_cancel(handler=typed_step)
+        .on_deadline(handler=bind(typed_condition, score=2))
+        .must_complete_within(seconds=1, minutes=2, hours=3, days=4)
+        .prune_state_after(steps=3)
+        .max_transitions(limit=100)
+        .max_for_each_items(limit=50)
+        .max_state_bytes(limit=65_536)
+        .max_cost_units(limit=20)
+        .max_started_workflows(limit=10)
+        .tag("typed", "every call")
     )
     return assert_type(built, WorkflowBuilder)

@@ -33,6 +33,8 @@ class CardRefused(Refused): ...
         ({"backoff": [0, 2.5]}, "backoff", (0.0, 2.5)),
         ({"timeout": 0.5}, "timeout_s", 0.5),
         ({"timeout": {"seconds": 30}}, "timeout_s", 30.0),
+        ({"cost_units": 0}, "cost_units", 0),
+        ({"cost_units": 10**9}, "cost_units", 10**9),
         ({"retry_on": OSError}, "retry_on", ("builtins:OSError",)),
         ({"give_up_on": (Refused, decimal.Overflow)}, "give_up_on", (f"{__name__}:Refused", "decimal:Overflow")),
         ({"give_up_on": ["a.b:C"]}, "give_up_on", ("a.b:C",)),
@@ -72,6 +74,11 @@ def test_an_option_is_read(given: dict[str, Any], field: str, value: object) -> 
         {"timeout": float("inf")},
         {"timeout": 10**400},
         {"timeout": {"minutes": 1}},
+        {"cost_units": -1},
+        {"cost_units": 10**9 + 1},
+        {"cost_units": True},
+        {"cost_units": 1.0},
+        {"cost_units": "2"},
         {"retry_on": ()},
         {"retry_on": "ValueError"},
         {"retry_on": KeyboardInterrupt},
@@ -84,9 +91,11 @@ def test_an_option_that_cannot_be_right_is_refused_by_name(given: dict[str, Any]
         options_from(given, where="here")
 
 
-@pytest.mark.parametrize("key", ["concurrency_group", "rate_limit", "cost_units", "retries", "delay", "timeout_s"])
+@pytest.mark.parametrize("key", ["concurrency_group", "rate_limit", "resources", "retries", "delay", "timeout_s"])
 def test_an_unknown_option_is_refused_and_the_known_ones_are_named(key: str) -> None:
-    with pytest.raises(DefinitionError, match=f"no option '{key}'; there are backoff, give_up_on, max_attempts"):
+    with pytest.raises(
+        DefinitionError, match=f"no option '{key}'; there are backoff, cost_units, give_up_on, max_attempts"
+    ):
         options_from({key: 1}, where="here")
 
 
@@ -105,6 +114,7 @@ options = st.builds(
     retry_on=st.none() | st.just(("builtins:OSError",)),
     give_up_on=st.none() | st.just(("builtins:KeyError", "m:N")),
     delay_s=st.none() | seconds,
+    cost_units=st.none() | st.integers(0, 10**9),
 )
 
 

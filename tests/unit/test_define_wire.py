@@ -20,7 +20,7 @@ from queuety.define.marks import bind, job, step
 from queuety.define.registry import Registry
 from queuety.define.wire import definition_from_json, definition_hash, definition_to_json, hashed
 from queuety.errors import DefinitionError
-from queuety.model import Definition, HandlerRef, Options, Priority, StepSpec
+from queuety.model import Definition, Guards, HandlerRef, Options, Priority, StepSpec
 from tests.unit.test_define_options import options
 
 
@@ -38,7 +38,7 @@ texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 configs = st.dictionaries(texts, st.none() | st.integers(-9, 9) | st.lists(texts, max_size=2), min_size=1, max_size=2)
 refs = st.builds(HandlerRef, texts, st.none() | configs)
 steps = st.one_of(
-    st.builds(StepSpec, st.just("single"), texts, refs, options),
+    st.builds(StepSpec, st.just("single"), texts, refs, options, compensation=st.none() | refs),
     st.builds(
         StepSpec,
         st.just("delay"),
@@ -46,6 +46,8 @@ steps = st.one_of(
         settings=st.builds(lambda seconds: {"seconds": seconds}, st.integers(0, 10**6) | st.just(0.5)),
     ),
 )
+limits = st.none() | st.integers(1, 2**63 - 1)
+guards = st.builds(Guards, **{field.name: limits for field in dataclasses.fields(Guards)})
 definitions = st.builds(
     Definition,
     name=texts,
@@ -55,6 +57,11 @@ definitions = st.builds(
     max_attempts=st.none() | st.integers(1, 9),
     version=st.none() | texts.map(str.strip),
     on_cancel=st.none() | refs,
+    on_deadline=st.none() | refs,
+    deadline_s=st.none() | st.integers(1, 10**6).map(float) | st.floats(1, 10**6),
+    compensates_on_failure=st.booleans(),
+    prune_after=st.none() | st.integers(1, 9),
+    guards=st.none() | guards.filter(lambda limits: limits != Guards()),
 ).map(hashed)
 
 
@@ -96,6 +103,7 @@ def test_every_part_of_a_definition_is_in_its_hash() -> None:
         retry_on=("a:B",),
         give_up_on=("a:B",),
         delay_s=1.0,
+        cost_units=0,
     )
     others = [
         dataclasses.replace(base, **{field: value})
@@ -107,12 +115,26 @@ def test_every_part_of_a_definition_is_in_its_hash() -> None:
             "version": "1",
             "on_cancel": HandlerRef("m:c"),
             "steps": base.steps[::-1],
+            "on_deadline": HandlerRef("m:c"),
+            "deadline_s": 1.0,
+            "compensates_on_failure": True,
+            "prune_after": 1,
         }.items()
     ]
+    others += [
+        dataclasses.replace(base, guards=dataclasses.replace(Guards(), **{field.name: limit}))
+        for field in dataclasses.fields(Guards)
+        for limit in (1, 2)
+    ]
+    told_apart = {field.name for field in dataclasses.fields(Definition)} - {"hash"}
+    differ = {name for name in told_apart for each in others if getattr(each, name) != getattr(base, name)}
+    assert differ == told_apart, "a field of Definition that this test forgets"
     specs = [
         dataclasses.replace(first, name="z"),
         dataclasses.replace(first, handler=HandlerRef("m:g")),
         dataclasses.replace(first, handler=HandlerRef("m:f", {"a": 1})),
+        dataclasses.replace(first, compensation=HandlerRef("m:f")),
+        dataclasses.replace(first, compensation=HandlerRef("m:f", {"a": 1})),
         *(
             dataclasses.replace(
                 first, options=dataclasses.replace(Options(), **{field.name: getattr(options, field.name)})
@@ -164,6 +186,58 @@ def test_a_definition_that_an_earlier_version_has_stored_keeps_its_hash() -> Non
     assert definition_to_json(stored) == form
 
 
+def test_a_definition_of_every_kind_that_an_earlier_version_has_stored_keeps_its_hash() -> None:
+    child = {
+        "name": "c",
+        "on_cancel": {"handler": "m:undo", "config": {"deep": [1, None]}},
+        "steps": [
+            {"type": "single", "name": "0", "handler": "m:f", "retry_on": ["builtins:OSError"], "delay": 0.5},
+        ],
+    }
+    starts = {"items_key": "o", "result_key": "ids", "payload_key": "item", "inherit_state": True, "workflow": child}
+    condition = {"handler": "m:c", "config": {"score": 8}}
+    each = {"handler": "m:i", "items_key": "urls", "result_key": "pages", "mode": "quorum", "quorum": 2}
+    form = {
+        "name": "every kind",
+        "priority": "urgent",
+        "steps": [
+            {
+                "type": "single",
+                "name": "get",
+                "handler": "m:f",
+                "queue": "q",
+                "max_attempts": 2,
+                "give_up_on": ["a.b:C"],
+            },
+            {"type": "parallel", "name": "1", "branches": ["m:g", {"handler": "m:h", "timeout": 1.5}]},
+            {"type": "for_each", "name": "2", **each, "reducer": "m:r"},
+            {
+                "type": "repeat",
+                "name": "until",
+                "until": True,
+                "target": "get",
+                "condition": condition,
+                "max_iterations": 3,
+            },
+            {
+                "type": "wait_for_signal",
+                "name": "go",
+                "names": ["go"],
+                "mode": "all",
+                "timeout": 60,
+                "on_timeout": "get",
+            },
+            {"type": "wait_for_workflows", "name": "w", "workflows": [7], "mode": "all", "keyed": True},
+            {"type": "run_workflow", "name": "6", "workflow": child},
+            {"type": "start_workflows", "name": "7", **starts},
+            {"type": "delay", "name": "d", "seconds": 0},
+        ],
+    }
+    stored = definition_from_json(form)
+    assert stored.hash == "f185d9f5d9b61c7abe27ae0a8f022097fbabdc9eae711a6282ddc9d132796c0a"
+    assert definition_to_json(stored) == form
+
+
 def test_the_json_form_is_what_it_says() -> None:
     built = (
         workflow("report").then(bind(fetch, limit=3), "get", timeout=30, priority=3).delay(1.5).max_attempts(2).build()
@@ -208,7 +282,35 @@ def one_step(**entry: Any) -> dict[str, Any]:
             HandlerRef("m:f"),
             Options(queue="q", priority=Priority.HIGH, backoff=(1.0,)),
         ),
-        ({"handler": "m:f", "queue": None, "retry": None, "config": None}, HandlerRef("m:f"), Options()),
+        (
+            {
+                "handler": "m:f",
+                "queue": None,
+                "retry": None,
+                "resources": None,
+                "config": None,
+                "compensation": None,
+            },
+            HandlerRef("m:f"),
+            Options(),
+        ),
+        ({"handler": "m:f", "cost_units": 0}, HandlerRef("m:f"), Options(cost_units=0)),
+        ({"handler": "m:f", "resources": {"cost_units": 7}}, HandlerRef("m:f"), Options(cost_units=7)),
+        (
+            {"handler": "m:f", "cost_units": 1, "resources": {"cost_units": 2}, "config": {"cost_units": 3}},
+            HandlerRef("m:f"),
+            Options(cost_units=1),
+        ),
+        (
+            {"handler": "m:f", "resources": {"cost_units": 2}, "config": {"cost_units": 3}},
+            HandlerRef("m:f"),
+            Options(cost_units=2),
+        ),
+        (
+            {"handler": "m:f", "config": {"resources": {"cost_units": 4}, "retry": {"max_attempts": 5}}},
+            HandlerRef("m:f"),
+            Options(cost_units=4, max_attempts=5),
+        ),
     ],
 )
 def test_the_other_shapes_are_read_too(entry: dict[str, Any], handler: HandlerRef, options: Options) -> None:
@@ -262,6 +364,14 @@ def test_with_a_registry_handlers_are_looked_up_and_state_their_options() -> Non
         (one_step(handler="m:f", max_attempts=0), "step 0 .'a'.: max_attempts must be an integer"),
         (one_step(handler="m:f", retry=3), "retry must be a JSON object"),
         (one_step(handler="m:f", retry={"timeout": 3}), "retry: there is no key 'timeout'"),
+        (one_step(handler="m:f", cost_units=-1), "step 0 .'a'.: cost_units must be an integer from 0"),
+        (one_step(handler="m:f", resources=3), "step 0 .'a'.: resources must be a JSON object, not 3"),
+        (
+            one_step(handler="m:f", resources={"concurrency_group": "g"}),
+            "step 0 .'a'.: resources: there is no key 'concurrency_group'; there are cost_units",
+        ),
+        (one_step(handler="m:f", resources={"cost_units": 1.5}), "resources: cost_units must be an integer"),
+        (one_step(handler="m:f", config={"resources": {"queue": "q"}}), "config: resources: there is no key 'queue'"),
         (one_step(handler="m:f", config=[]), "config must be a JSON object"),
         (one_step(handler="m:f", config={"config": {}}), "config: there is no key 'config'"),
         (one_step(handler="m:f", config={"backoff": "slow"}), "step 0 .'a'.: config: backoff must be"),

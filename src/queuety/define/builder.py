@@ -9,9 +9,12 @@ from __future__ import annotations
 from typing import Any, Protocol, Self
 
 from queuety.define.building.children import Children
+from queuety.define.building.cleanup import Cleanup
+from queuety.define.building.guards import Limits
 from queuety.define.building.run import RunOptions
 from queuety.define.building.steps import Steps
 from queuety.define.building.waits import SignalWaits, WorkflowWaits
+from queuety.define.names import check_tags
 from queuety.define.registry import Registry
 from queuety.define.wire import definition_to_json, read_label
 from queuety.errors import DefinitionError
@@ -30,7 +33,7 @@ class Dispatcher(Protocol):
         """The same, without blocking the event loop."""
 
 
-class WorkflowBuilder(Steps, SignalWaits, WorkflowWaits, Children, RunOptions):
+class WorkflowBuilder(Steps, SignalWaits, WorkflowWaits, Children, RunOptions, Limits, Cleanup):
     """Describes a workflow, step by step; every method gives back the builder.
 
     Each raises `DefinitionError` for what cannot be right. Steps may be added after a dispatch: every dispatch takes
@@ -41,6 +44,7 @@ class WorkflowBuilder(Steps, SignalWaits, WorkflowWaits, Children, RunOptions):
         super().__init__(name, registry)
         self._dispatcher = dispatcher
         self._key: str | None = None
+        self._tags: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<workflow {self._name!r}, {len(self._steps)} steps>"
@@ -60,6 +64,20 @@ class WorkflowBuilder(Steps, SignalWaits, WorkflowWaits, Children, RunOptions):
         self._key = read_label(key, f"workflow {self._name!r}: idempotency_key")
         return self
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the runs that this builder starts, in the order they were given."""
+        return self._tags
+
+    def tag(self, *names: str) -> Self:
+        """Gives the runs these tags, by which `list_workflows(tag=…)` finds them; each once, at most 50 in all.
+
+        They belong to the dispatch, as the idempotency key does: they are no part of the definition and its hash, and
+        the runs that a step starts do not get them.
+        """
+        self._tags = check_tags((*self._tags, *names), what=f"workflow {self._name!r}: tag")
+        return self
+
     def build(self, registry: Registry | None = None) -> Definition:
         """The definition of what was described so far, with its hash.
 
@@ -69,7 +87,7 @@ class WorkflowBuilder(Steps, SignalWaits, WorkflowWaits, Children, RunOptions):
         return self._captured(registry or Registry())
 
     def definition(self) -> dict[str, Json]:
-        """The definition as JSON, for `app.dispatch_definition`; without the idempotency key."""
+        """The definition as JSON, for `app.dispatch_definition`; without the idempotency key and the tags."""
         return definition_to_json(self.build())
 
     def dispatch(self, payload: Any = None, *, connection: Any = None) -> int:

@@ -20,8 +20,14 @@ from queuety.errors import DefinitionError
 from queuety.model import Branch, Definition, HandlerRef, Json, Options, StepSpec, Use
 
 HANDLER_KEYS: Final = frozenset({"handler", "class"})
-_CALL_KEYS: Final = OPTION_KEYS | {"retry", "config", "payload"}
-_STEP_KEYS: Final = frozenset({"type", "name"})
+_CALL_KEYS: Final = OPTION_KEYS | {"retry", "resources", "config", "payload"}
+_UNDO_KEYS: Final = frozenset({"compensation", "compensate_with"})
+_STEP_KEYS: Final = frozenset({"type", "name"}) | _UNDO_KEYS
+_PARTS: Final[Mapping[str, frozenset[str]]] = {
+    "retry": frozenset({"max_attempts", "backoff"}),
+    "resources": frozenset({"cost_units"}),
+}
+"""Options that an entry may also give together, under these names."""
 
 
 def step_to_json(spec: StepSpec, child_to_json: Callable[[Definition], Json]) -> dict[str, Json]:
@@ -38,6 +44,8 @@ def step_to_json(spec: StepSpec, child_to_json: Callable[[Definition], Json]) ->
         form["reducer"] = ref_to_json(spec.reducer)
     if spec.child is not None:
         form["workflow"] = child_to_json(spec.child)
+    if spec.compensation is not None:
+        form["compensation"] = ref_to_json(spec.compensation)
     return form
 
 
@@ -72,7 +80,8 @@ def step_from_json(
     if reducer is not None:
         reducer, _ = ref_from_json(reducer, registry, f"{where}: reducer", Use.REDUCER)
     branches = _branches_of(entry, registry, where) if form.has_branches else ()
-    return StepSpec(str(kind), name, ref, options, form.settings(entry, where), branches, reducer, child)
+    undo = _undo_of(entry, registry, where)
+    return StepSpec(str(kind), name, ref, options, form.settings(entry, where), branches, reducer, child, undo)
 
 
 def ref_from_json(
@@ -135,6 +144,13 @@ def _handler_of(
     return ref, merged(options, own)
 
 
+def _undo_of(entry: Mapping[str, Json], registry: Registry | None, where: str) -> HandlerRef | None:
+    if all(entry.get(key) is None for key in _UNDO_KEYS):
+        return None
+    handler = _one_of(entry, _UNDO_KEYS, where)
+    return ref_from_json(handler, registry, f"{where}: compensation", Use.CLEANUP)[0]
+
+
 def _branch_to_json(branch: Branch) -> Json:
     form = ref_to_json(branch.handler)
     if branch.options == Options() and type(form) is str:
@@ -159,21 +175,23 @@ def _branches_of(entry: Mapping[str, Json], registry: Registry | None, where: st
 
 
 def _options_of(entry: Mapping[str, Json], where: str) -> Options:
-    """The options of an entry: its own keys first, then those of `retry`, then those of `config`."""
+    """The options of an entry: its own keys first, then those of `retry` and `resources`, then those of `config`."""
     given = {key: value for key, value in entry.items() if key in OPTION_KEYS}
     options = options_from(given, where=where, of_entry=True)
-    retry = entry.get("retry")
-    if retry is not None:
-        if type(retry) is not dict:
-            raise DefinitionError(f"{where}: retry must be a JSON object, not {retry!r}")
-        known_keys(retry, frozenset({"max_attempts", "backoff"}), f"{where}: retry")
-        options = merged(options, options_from(retry, where=f"{where}: retry"))
+    for key, known in _PARTS.items():
+        part = entry.get(key)
+        if part is None:
+            continue
+        if type(part) is not dict:
+            raise DefinitionError(f"{where}: {key} must be a JSON object, not {part!r}")
+        known_keys(part, known, f"{where}: {key}")
+        options = merged(options, options_from(part, where=f"{where}: {key}"))
     config = entry.get("config")
     if config is None:
         return options
     if type(config) is not dict:
         raise DefinitionError(f"{where}: config must be a JSON object with options, not {config!r}")
-    known_keys(config, OPTION_KEYS | {"retry"}, f"{where}: config")
+    known_keys(config, OPTION_KEYS | _PARTS.keys(), f"{where}: config")
     return merged(options, _options_of(config, f"{where}: config"))
 
 

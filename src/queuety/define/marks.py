@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final, TypeVar, Unpack, overload
@@ -51,7 +51,7 @@ class _Configurable:
     """What has options of its own."""
 
     def config(self) -> Mapping[str, Any]:
-        """Options of this handler, as in `@step`: `queue`, `priority`, `max_attempts`, `backoff`, `timeout`."""
+        """Options of this handler, as in `@step`: `max_attempts`, `backoff`, `timeout`, `queue`, `priority`, …"""
         return {}
 
 
@@ -172,8 +172,8 @@ def step(**options: Unpack[MarkOptions]) -> Callable[[Target], Target]: ...
 def step(target: Any = None, /, **options: Any) -> Any:
     """Marks a function, or a class derived from `Step` and the like, as something that workflows call.
 
-    `@step` or `@step(name=…, max_attempts=…, backoff=…, timeout=…, queue=…, priority=…, retry_on=…, give_up_on=…)`.
-    Gives back the same object. Raises `DefinitionError` for an option that cannot be right.
+    `@step` or `@step(name=…, max_attempts=…, backoff=…, timeout=…, queue=…, priority=…, cost_units=…, retry_on=…,
+    give_up_on=…)`. Gives back the same object. Raises `DefinitionError` for an option that cannot be right.
     """
     return _mark(HandlerKind.STEP, target, options)
 
@@ -220,6 +220,13 @@ def declared(name: str) -> Any:
     holder = sys.modules.get(module)
     found = None if holder is None else attribute(holder, qualname)
     return target if found is None else found
+
+
+def undeclare(modules: Collection[str]) -> None:
+    """Forgets the names that were declared with `name=` in these modules, which this process has not imported after
+    all."""
+    for name in [name for name, (module, _, _) in _declared.items() if module in modules]:
+        del _declared[name]
 
 
 @dataclass(frozen=True, slots=True)

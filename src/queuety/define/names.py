@@ -12,6 +12,7 @@ import importlib
 import inspect
 import os
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, Final
@@ -20,6 +21,12 @@ from queuety.errors import DefinitionError
 
 MAX_NAME: Final = 255
 """Characters that a name may have; what an indexed column holds on every database."""
+
+MAX_TAGS: Final = 50
+"""Tags that a run may have."""
+
+FILES: Final = "queuety_files"
+"""The package that workflow files are modules of (`define/files.py`)."""
 
 _MAIN: Final = ("__main__", "__mp_main__")  # the second one: the script in a child that `multiprocessing` spawned
 
@@ -36,6 +43,14 @@ def check_name(value: object, *, what: str) -> str:
         if char < " " or "\x7f" <= char <= "\x9f" or "\ud800" <= char <= "\udfff":
             raise DefinitionError(f"{what} {value!a} contains the control character {char!a}; leave it out")
     return value
+
+
+def check_tags(tags: Iterable[object], *, what: str) -> tuple[str, ...]:
+    """The tags, each once, in the order given. Raises `DefinitionError` for one that is no name, or too many."""
+    found = tuple(dict.fromkeys(check_name(tag, what=what) for tag in tags))
+    if len(found) > MAX_TAGS:
+        raise DefinitionError(f"{what}: there are {len(found)}; at most {MAX_TAGS} are allowed")
+    return found
 
 
 def qualified_name(value: Any) -> str:
@@ -83,7 +98,13 @@ def module_name(name: str) -> str:
 
 
 def load_module(name: str) -> ModuleType:
-    """The module of that name, imported if need be; never the running script a second time. Raises what it raises."""
+    """The module of that name, imported if need be; never the running script a second time. Raises what it raises.
+
+    No name leads to a workflow file that was not loaded.
+    """
+    if name.startswith(f"{FILES}.") and name not in sys.modules:
+        told = f"no workflow file is loaded here as {name}; start with --workflows FOLDER, or app.load_workflows(FOLDER)"
+        raise ModuleNotFoundError(told, name=name)
     if name in _MAIN or (name not in sys.modules and name == _script_name()):
         return sys.modules["__main__"]
     return importlib.import_module(name)

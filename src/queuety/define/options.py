@@ -20,17 +20,24 @@ MAX_SECONDS: Final = 100 * 365 * 86_400
 
 MAX_ATTEMPTS: Final = 1_000_000
 
+MAX_COST_UNITS: Final = 1_000_000_000
+"""Of one job. What a run of any length adds up still fits into 64 bits."""
+
+UNITS: Final[Mapping[str, int]] = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
+"""The parts that a length of time may be given in, and the seconds in each."""
+
 Exceptions = type[Exception] | tuple[type[Exception], ...]
 
 
 class HandlerOptions(TypedDict, total=False):
-    """The keywords of `@step`, `@job` and `then`. `timeout` is in seconds."""
+    """The keywords of `@step`, `@job` and `then`. `timeout` is in seconds, `cost_units` 0 or above."""
 
     max_attempts: int
     backoff: str | list[float] | tuple[float, ...]
     timeout: float
     queue: str
     priority: Priority | int | str
+    cost_units: int
     retry_on: Exceptions
     give_up_on: Exceptions
 
@@ -119,6 +126,20 @@ def read_seconds(value: object, where: str, *, least: float = 0.0) -> float:
     return float(value)
 
 
+def read_sum(parts: Mapping[str, Any], where: str, *, least: float = 0.0) -> float:
+    """The seconds in the parts `seconds`, `minutes`, `hours` and `days` that are given, `least` and above.
+
+    A single part may be negative. Raises `DefinitionError` naming `where`.
+    """
+    total: float = 0
+    for unit, seconds in UNITS.items():
+        part = parts.get(unit, 0)
+        if isinstance(part, bool) or not isinstance(part, int | float):
+            raise DefinitionError(f"{where}: {unit} must be a number, not {part!r}")
+        total += part * seconds
+    return read_seconds(total, f"{where}: the sum", least=least)
+
+
 def read_queue(value: object, where: str) -> str:
     """The name of a queue. A comma would never be told from one that separates two queues of a worker."""
     name = check_name(value, what=where)
@@ -141,6 +162,12 @@ def read_attempts(value: object, where: str) -> int:
     """How often a job may be tried, at least once."""
     if type(value) is not int or not 1 <= value <= MAX_ATTEMPTS:
         raise DefinitionError(f"{where} must be an integer from 1 to {MAX_ATTEMPTS}, not {value!r}")
+    return value
+
+
+def _read_cost(value: object, where: str) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_COST_UNITS:
+        raise DefinitionError(f"{where} must be an integer from 0 to {MAX_COST_UNITS}, not {value!r}")
     return value
 
 
@@ -189,6 +216,7 @@ _READERS: Final[Mapping[str, tuple[str, _Reader]]] = {
     "max_attempts": ("max_attempts", read_attempts),
     "backoff": ("backoff", _read_backoff),
     "timeout": ("timeout_s", _read_timeout),
+    "cost_units": ("cost_units", _read_cost),
     "retry_on": ("retry_on", _read_exceptions),
     "give_up_on": ("give_up_on", _read_exceptions),
 }

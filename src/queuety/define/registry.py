@@ -6,7 +6,7 @@ not found is looked for again the next time, since a deployment may bring it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from queuety.define.call import Plan, prepare
@@ -28,7 +28,8 @@ class Registry:
     def register(self, alias: str, handler: Any) -> None:
         """Adds a name for a handler. An alias is stored in definitions as it is and survives the moving of code.
 
-        `module:qualname` of code that was moved makes a good alias too. Raises `DefinitionError` if the handler is
+        `module:qualname` of code that was moved or renamed makes a good alias too: rows that name it lead to the
+        handler that is given here, whatever stands in that module now. Raises `DefinitionError` if the handler is
         none, or if the alias already means another one.
         """
         check_name(alias, what="an alias")
@@ -47,15 +48,18 @@ class Registry:
         """
         found = self._found.get(name)
         if found is None:
-            target = declared(name)
-            if target is None:
-                target = _imported(name)
-            try:
-                found = handler_of(target, name)
-            except DefinitionError as error:
-                raise HandlerNotFound(f"{name!r} names no handler: {error}") from error
-            self._found[name] = found
+            found = self._found[name] = self._looked_for(name)
         return found
+
+    def has_alias(self, name: str) -> bool:
+        """True for a name that was registered here."""
+        return name in self._aliases
+
+    def forget(self, modules: Collection[str]) -> None:
+        """Forgets what it has found in these modules, which this process has not imported after all."""
+        for found in (self._found, self._aliases):
+            for name in [name for name, handler in found.items() if handler.target.__module__ in modules]:
+                del found[name]
 
     def plan(self, name: str, config: Mapping[str, Json] | None = None, use: Use = Use.STEP) -> Plan:
         """How to call the handler of that name as `use`; worth keeping, it is made anew each time.
@@ -98,9 +102,32 @@ class Registry:
         except DefinitionError as error:
             raise DefinitionError(f"{where}: {error}") from error
 
+    def _looked_for(self, name: str) -> Handler:
+        target = declared(name)
+        if target is None:
+            try:
+                target = _imported(name)
+            except HandlerNotFound:
+                target = declared(name)
+                if target is None and name not in self._aliases:
+                    raise
+            # What is left of a module may have said, while it was imported, who has the name now.
+            if name in self._aliases:
+                return self._aliases[name]
+        try:
+            return handler_of(target, name)
+        except DefinitionError as error:
+            raise HandlerNotFound(f"{name!r} names no handler: {error}") from error
+
     def _known(self, target: Any, name: str) -> Handler:
         found = self._found.get(name)
         if found is None or found.target is not target:
+            alias = self._aliases.get(name)
+            if alias is not None and qualified_name(alias.target) != qualified_name(target):
+                raise DefinitionError(
+                    f"{qualified_name(target)} would be stored as {name!r}, which is registered as a name of "
+                    f"{qualified_name(alias.target)}; use that one, or register this one under a name of its own"
+                )
             found = self._found[name] = handler_of(target, name)
         return found
 
@@ -152,5 +179,8 @@ def _imported(name: str) -> Any:
     found = attribute(module, qualname)
     if found is None:
         where = "this process's own script" if module_name == "__main__" else f"module {module_name}"
-        raise HandlerNotFound(f"{name!r}: {where} has no {qualname}")
+        raise HandlerNotFound(
+            f"{name!r}: {where} has no {qualname}; if it was renamed, register this name for it: "
+            f"app.register({name!r}, handler)"
+        )
     return found

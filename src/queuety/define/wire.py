@@ -1,48 +1,67 @@
 """The JSON form of a definition, its hash, and the strict way back.
 
 `definition_to_json` writes one shape for one meaning, so that equal definitions have equal hashes. The way back also
-takes the other shapes of the specification (4.14): `class` for `handler`, `retry`, `timeout` as `{"seconds": …}`,
-options inside `config`, `payload` for what `bind` gives. The form::
+takes the other shapes of the specification (4.14): `class` for `handler`, `compensate_with` for `compensation`,
+`retry`, `resources`, `timeout` as `{"seconds": …}`, `must_complete_within` in its parts, options inside `config`,
+`payload` for what `bind` gives. The form::
 
-    {"name": "report", "queue": …, "priority": "high", "max_attempts": …, "version": …, "on_cancel": HANDLER,
-     "steps": [{"type": "single", "name": "fetch", "handler": HANDLER, "timeout": 30, …},
+    {"name": "report", "queue": …, "priority": "high", "max_attempts": …, "version": …,
+     "must_complete_within": 90, "prune_state_after": 2, "compensate_on_failure": true, "max_transitions": …,
+     "max_for_each_items": …, "max_state_bytes": …, "max_cost_units": …, "max_started_workflows": …,
+     "on_cancel": HANDLER, "on_deadline": HANDLER,
+     "steps": [{"type": "single", "name": "fetch", "handler": HANDLER, "timeout": 30, …, "compensation": HANDLER},
                {"type": "delay", "name": "delay_0", "seconds": 60},
                {"type": "parallel", "name": "2", "branches": [HANDLER NAME, {"handler": HANDLER, "queue": …}]},
                {"type": "for_each", "name": "3", "handler": HANDLER, "reducer": HANDLER, "items_key": "urls", …},
                {"type": "repeat", "name": "repeat_until_4", "until": true, "target": "fetch", "condition": HANDLER},
                {"type": "run_workflow", "name": "5", "workflow": {"name": "child", "steps": […]}}]}
 
-where HANDLER is a name or `{"handler": name, "config": {…}}`, and what is not set is left out. The settings of each
-kind stand in `forms`.
+where HANDLER is a name or `{"handler": name, "config": {…}}`, times are in seconds, and what is not set is left out.
+The settings of each kind stand in `forms`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from queuety.codec import canonical, checked_mapping
 from queuety.define.checks import MAX_NESTING, MAX_STEPS, check_jumps, count_steps
 from queuety.define.entries import known_keys, ref_from_json, ref_to_json, step_from_json, step_to_json
+from queuety.define.forms.form import read_count, read_flag
 from queuety.define.names import check_name
-from queuety.define.options import read_attempts, read_priority, read_queue
+from queuety.define.options import (
+    UNITS,
+    plain_number,
+    read_attempts,
+    read_priority,
+    read_queue,
+    read_seconds,
+    read_sum,
+)
 from queuety.define.registry import Registry
 from queuety.errors import DefinitionError, PayloadError
-from queuety.model import Definition, Json, StepSpec, Use
+from queuety.model import Definition, Guards, Json, Priority, StepSpec, Use
 
 
 def definition_to_json(definition: Definition) -> dict[str, Json]:
     """The definition as JSON, without its hash; a fresh copy."""
     form: dict[str, Json] = {"name": definition.name}
-    for key in ("version", "queue", "max_attempts"):
-        if (value := getattr(definition, key)) is not None:
-            form[key] = value
-    if definition.priority is not None:
-        form["priority"] = definition.priority.name.lower()
-    if definition.on_cancel is not None:
-        form["on_cancel"] = ref_to_json(definition.on_cancel)
+    for key, (field, _) in _RUN_READERS.items():
+        value = getattr(definition, field)
+        if value is None or value is False:
+            continue
+        if isinstance(value, Priority):
+            value = value.name.lower()
+        form[key] = plain_number(value) if isinstance(value, float) else value
+    for key in LIMITS:
+        if (limit := getattr(definition.guards, key, None)) is not None:
+            form[key] = limit
+    for key in RUN_HANDLERS:
+        if (ref := getattr(definition, key)) is not None:
+            form[key] = ref_to_json(ref)
     form["steps"] = [step_to_json(spec, definition_to_json) for spec in definition.steps]
     return form
 
@@ -85,14 +104,32 @@ def read_label(value: object, where: str) -> str:
     return check_name(value.strip() if isinstance(value, str) else value, what=where)
 
 
-_RUN_READERS: Final[Mapping[str, Callable[[object, str], Any]]] = {
-    "version": read_label,
-    "queue": read_queue,
-    "priority": read_priority,
-    "max_attempts": read_attempts,
-}
+def read_within(value: object, where: str) -> float:
+    """How long a run may take: a number of seconds, or a mapping of its parts, 1 second and above."""
+    if not isinstance(value, Mapping):
+        return read_seconds(value, where, least=1)
+    known_keys(value, frozenset(UNITS), where)
+    return read_sum(value, where, least=1)
 
-_WORKFLOW_KEYS: Final = frozenset({"name", "steps", "on_cancel", *_RUN_READERS})
+
+LIMITS: Final = tuple(field.name for field in fields(Guards))
+"""What a run may use up at most, under the names that the builder and JSON have for it."""
+
+RUN_HANDLERS: Final = ("on_cancel", "on_deadline")
+"""The handlers of the run itself."""
+
+_RUN_READERS: Final[Mapping[str, tuple[str, Callable[[object, str], Any]]]] = {
+    "version": ("version", read_label),
+    "queue": ("queue", read_queue),
+    "priority": ("priority", read_priority),
+    "max_attempts": ("max_attempts", read_attempts),
+    "must_complete_within": ("deadline_s", read_within),
+    "prune_state_after": ("prune_after", read_count),
+    "compensate_on_failure": ("compensates_on_failure", read_flag),
+}
+"""Options of the run by their JSON keys: the field of `Definition`, and how it is read."""
+
+_WORKFLOW_KEYS: Final = frozenset({"name", "steps", *_RUN_READERS, *LIMITS, *RUN_HANDLERS})
 
 
 def _checked(form: Any, what: str) -> dict[str, Json]:
@@ -138,14 +175,22 @@ def _definition(form: Mapping[str, Json], registry: Registry | None, level: int)
         raise DefinitionError(
             f"workflow {name!r} has {total} steps with its children's; at most {MAX_STEPS} are allowed"
         )
-    options: dict[str, Any] = {
-        key: read(form[key], f"workflow {name!r}: {key}")
-        for key, read in _RUN_READERS.items()
-        if form.get(key) is not None
-    }
-    on_cancel = form.get("on_cancel")
-    if on_cancel is not None:
-        on_cancel, _ = ref_from_json(on_cancel, registry, f"workflow {name!r}: on_cancel", Use.CLEANUP)
-    definition = Definition(name=name, steps=tuple(steps), on_cancel=on_cancel, **options)
+    options = _run_options(form, registry, f"workflow {name!r}")
+    definition = Definition(name=name, steps=tuple(steps), **options)
     check_jumps(definition)
     return hashed(definition)
+
+
+def _run_options(form: Mapping[str, Json], registry: Registry | None, where: str) -> dict[str, Any]:
+    """The fields of `Definition` that stand beside its name and its steps, as far as the form gives them."""
+    given = {key: value for key, value in form.items() if value is not None}
+    options = {
+        field: read(given[key], f"{where}: {key}") for key, (field, read) in _RUN_READERS.items() if key in given
+    }
+    limits = {key: read_count(given[key], f"{where}: {key}") for key in LIMITS if key in given}
+    if limits:
+        options["guards"] = Guards(**limits)
+    for key in RUN_HANDLERS:
+        if key in given:
+            options[key], _ = ref_from_json(given[key], registry, f"{where}: {key}", Use.CLEANUP)
+    return options
