@@ -107,9 +107,12 @@ class Door:
         return self.clock.now_us()
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A connection to read from, in one transaction that is rolled back. Raises `StoreError`."""
-        with self._translating("reading"), self._reading() as connection:
+    def reading(self, *, one_moment: bool = False) -> Iterator[Connection]:
+        """A connection to read from, in one transaction that is rolled back. Raises `StoreError`.
+
+        With `one_moment` all of its statements see the database as of one moment; else each on a server sees its own.
+        """
+        with self._translating("reading"), self._reading(one_moment=one_moment) as connection:
             yield connection
 
     def read(self, unit: Unit[T], *, on: Line | None = None) -> T:
@@ -291,7 +294,7 @@ class Door:
             left.close()
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def _reading(self, *, one_moment: bool = False) -> Iterator[Connection]:
         self._ready()
         if self._inside is not None and self._turn is not None and self._turn.is_mine():
             yield self._inside  # the one connection of a database in memory, inside a transaction of this thread
@@ -306,6 +309,8 @@ class Door:
                     self._inside = connection if turn is not None else None
                     transaction = connection.begin()
                     self.dialect.begin_read(self._cursor(connection))
+                    if one_moment:
+                        self.dialect.begin_snapshot(self._cursor(connection))
                     yield connection
                     transaction.rollback()
                 except BaseException as error:

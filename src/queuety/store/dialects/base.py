@@ -124,6 +124,9 @@ class Usual:
     def begin_read(self, cursor: Cursor) -> None:
         """Opens a reading transaction, where the driver does not do it by itself."""
 
+    def begin_snapshot(self, cursor: Cursor) -> None:
+        """Has all statements of the reading transaction just begun see one moment, where each has its own otherwise."""
+
     def before_landed(self, cursor: Cursor) -> None:
         """Makes the next read see what other nodes have committed, where nodes may lag."""
 

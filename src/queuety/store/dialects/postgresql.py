@@ -118,6 +118,9 @@ class PostgresDialect(Dialect):
         if not self._prepares:
             cursor.connection.prepare_threshold = None
 
+    def begin_snapshot(self, cursor: Cursor) -> None:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
     def notify(self, cursor: Cursor, prefix: str) -> None:
         # NOTIFY takes a lock on the whole server at commit: nobody is told when nobody sleeps.
         sleepers = f"SELECT 1 FROM {prefix}workers WHERE sleeping = 1"
