@@ -266,6 +266,7 @@ def ending_row(workflow: Workflow) -> tuple[Any, ...]:
         _text(workflow.ledger),
         workflow.definition_hash,
         workflow.total_steps,
+        workflow.deadline_us,
     )
 
 

@@ -131,6 +131,7 @@ ENDING_COLUMNS = (
     "ledger",
     "definition_hash",
     "total_steps",
+    "deadline_us",
 )
 """What changes only when a run fails, is cancelled, retried, cleaned up after, first watched or migrated; with every
 step only where something of it is counted."""
