@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from threading import Lock
+from typing import Any, Final, Protocol
 
 from queuety.define.call import Plan
 from queuety.errors import LeaseLost
 from queuety.model import Json, Span
 from queuety.worker.outcome import Outcome, Work
+from queuety.worker.traces import Trace
 
 _NOT_STARTED: Final = -1.0
+_FIRST_NOTE: Final = Lock()
+"""Held while a `Trace` is made: few attempts want one, and each of a handler's threads may be the first."""
 
 
 class Pulse(Protocol):
@@ -24,11 +28,25 @@ class Pulse(Protocol):
         """The same, without blocking the event loop."""
 
 
+class Shelves(Protocol):
+    """What keeps the artifacts of attempts. Both raise `LeaseLost`, and `InvalidStateError` in a plain job."""
+
+    def put(self, attempt: Attempt, key: str, content: Any, kind: str, metadata: Mapping[str, Any] | None, /) -> None:
+        """Keep an artifact now. Raises `PayloadError` or `DefinitionError` for one that cannot be kept."""
+
+    async def put_async(
+        self, attempt: Attempt, key: str, content: Any, kind: str, metadata: Mapping[str, Any] | None, /
+    ) -> None:
+        """The same, without blocking the event loop."""
+
+
 class Attempt:
     """What the executor knows of a try. Its flags change under the executor's lock only."""
 
     __slots__ = (
         "_pulse",
+        "_shelf",
+        "_trace_bytes",
         "has_ended",
         "has_slot",
         "is_cancelled",
@@ -40,6 +58,7 @@ class Attempt:
         "report",
         "started_s",
         "started_us",
+        "trace",
         "work",
     )
 
@@ -49,11 +68,16 @@ class Attempt:
         *,
         report: Callable[[Outcome], object],
         pulse: Pulse,
+        shelf: Shelves,
+        trace_bytes: int,
     ) -> None:
         self.work = work
         self.report = report
         self.on_drop: Callable[[], object] | None = None
         self._pulse = pulse
+        self._shelf = shelf
+        self._trace_bytes = trace_bytes
+        self.trace: Trace | None = None
         self.plan: Plan | None = None
         self.started_us = 0
         self.started_s = _NOT_STARTED
@@ -90,6 +114,20 @@ class Attempt:
     async def beat_async(self, progress: Mapping[str, Json] | None) -> None:
         """The same, without blocking the event loop."""
         await self._pulse.beat_async(self, progress)
+
+    def note(self, parts: Mapping[str, Any]) -> None:
+        """Merge mappings into what the handler notes for the history. Raises `PayloadError`; then nothing was noted."""
+        with _FIRST_NOTE:
+            self.trace = trace = self.trace or Trace()
+        trace.add(parts, max_bytes=self._trace_bytes)
+
+    def put(self, key: str, content: Any, kind: str, metadata: Mapping[str, Any] | None) -> None:
+        """Keep an artifact of the run at once. Raises as `Shelves.put`."""
+        self._shelf.put(self, key, content, kind, metadata)
+
+    async def put_async(self, key: str, content: Any, kind: str, metadata: Mapping[str, Any] | None) -> None:
+        """The same, without blocking the event loop."""
+        await self._shelf.put_async(self, key, content, kind, metadata)
 
     def check_held(self) -> None:
         """Raises `LeaseLost` if nothing of it will be kept any more."""

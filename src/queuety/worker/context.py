@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 from queuety.errors import InvalidStateError
 from queuety.model import Json, Role
@@ -32,6 +32,15 @@ class Attempting(Protocol):
     async def beat_async(self, progress: Mapping[str, Json] | None) -> None:
         """The same, without blocking the event loop."""
 
+    def note(self, parts: Mapping[str, Any]) -> None:
+        """Merge mappings into what is noted for the history. Raises `PayloadError`; then nothing was noted."""
+
+    def put(self, key: str, content: Any, kind: str, metadata: Mapping[str, Any] | None) -> None:
+        """Keep an artifact of the run at once."""
+
+    async def put_async(self, key: str, content: Any, kind: str, metadata: Mapping[str, Any] | None) -> None:
+        """The same, without blocking the event loop."""
+
 
 class Context:
     """The running attempt, as its handler sees it."""
@@ -53,12 +62,12 @@ class Context:
 
     @property
     def step_index(self) -> int | None:
-        """The 0-based step; None in a plain job."""
+        """The 0-based step, in a compensation the one that it undoes; None where there is no step."""
         return self._attempt.work.job.step_index
 
     @property
     def step_name(self) -> str | None:
-        """The step's name; None in a plain job."""
+        """The step's name; None where there is no step."""
         return self._attempt.work.step_name
 
     @property
@@ -82,8 +91,12 @@ class Context:
         job = self._attempt.work.job
         if job.workflow_id is None:
             return str(job.id)
-        role = None if job.role is Role.STEP else job.role.value
-        parts = (job.workflow_id, role, job.step_index, job.visit, job.branch)
+        if job.role is Role.STEP:
+            parts: tuple[object, ...] = (job.workflow_id, job.step_index, job.visit, job.branch)
+        else:
+            # A step of a loop is undone once for each time that it was done; a failed run may be cancelled as well.
+            what = job.payload or {}
+            parts = (job.workflow_id, job.role.value, job.step_index, job.visit, what.get("seq"), what.get("handler"))
         return "-".join(str(part) for part in parts if part is not None)
 
     @property
@@ -103,6 +116,40 @@ class Context:
     async def heartbeat_async(self, progress: Mapping[str, Json] | None = None) -> None:
         """`heartbeat` for `async def` handlers: `await current().heartbeat_async(…)` lets others run meanwhile."""
         await self._attempt.beat_async(progress)
+
+    def trace(
+        self,
+        *,
+        input: Mapping[str, Any] | None = None,
+        output: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Note mappings of JSON for the history of this attempt: the timeline shows them, the state never has them.
+
+        Several calls are merged key by key; nothing is written before the attempt ends, well or not. Raises
+        `PayloadError` for what is no mapping of JSON, or if it were more than a value may take; nothing of the call is
+        noted then.
+        """
+        self._attempt.note({"input": input, "output": output, "context": context})
+
+    def put_artifact(
+        self, key: str, content: Any, kind: str = "json", metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Keep something beside the state, under a key of the run; what it had under that key is replaced.
+
+        Of the kind `json` the content is any JSON value, of any other kind text or bytes, of `binary` bytes. It is
+        written now, in a transaction of its own, and stays if the attempt fails. It waits for the database: in an
+        `async def` handler use `put_artifact_async`. Raises `LeaseLost` if the attempt no longer owns its job,
+        `InvalidStateError` in a plain job, `DefinitionError` for a blank key or kind, `PayloadError` for content that
+        does not fit the kind or is too large; nothing is written then.
+        """
+        self._attempt.put(key, content, kind, metadata)
+
+    async def put_artifact_async(
+        self, key: str, content: Any, kind: str = "json", metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """`put_artifact` for `async def` handlers: others run meanwhile."""
+        await self._attempt.put_async(key, content, kind, metadata)
 
     def __repr__(self) -> str:
         job = self._attempt.work.job

@@ -22,6 +22,7 @@ from queuety.define.call import Plan
 from queuety.errors import HandlerNotFound, InvalidStateError, LeaseLost
 from queuety.model import HandlerRef, Job, Json
 from queuety.worker import context, faults, outcome
+from queuety.worker.artifacts import Keeper, Shelf
 from queuety.worker.aside import Aside
 from queuety.worker.attempt import Attempt
 from queuety.worker.beats import Beats
@@ -47,10 +48,10 @@ class Executor:
     """Runs handlers: `def` in threads, `async def` on an event loop, at most `concurrency` of either at a time.
 
     `report` gets every outcome, from any thread, and must be quick; `heartbeat` renews an attempt's lease and keeps its
-    progress, or raises `LeaseLost`; `chunks` keeps what streaming steps yield, which fail without. `now_us` is the
-    database's time, `owner` the process's number in spans. `on_stuck` gets the job of a handler that is over its time
-    limit and does not stop: only the end of the process frees what it holds. The caller submits no more than `free`;
-    what is above it waits.
+    progress, or raises `LeaseLost`; `chunks` keeps what streaming steps yield, which fail without, and `artifacts` what
+    handlers put aside. `now_us` is the database's time, `owner` the process's number in spans. `on_stuck` gets the job
+    of a handler that is over its time limit and does not stop: only the end of the process frees what it holds. The
+    caller submits no more than `free`; what is above it waits.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Executor:
         owner: int,
         max_value_bytes: int,
         chunks: Chunks | None = None,
+        artifacts: Keeper | None = None,
         on_stuck: Callable[[Job], None] | None = None,
         stop_patience_s: float = STOP_PATIENCE_S,
     ) -> None:
@@ -84,6 +86,7 @@ class Executor:
         self._inputs = Inputs()
         self._aside = Aside(limit=min(concurrency, _WRITERS), name="queuety-aside")
         self._pulse = Beats(heartbeat, self._aside, give_up=self._give_up, max_bytes=max_value_bytes)
+        self._shelf = Shelf(artifacts, self._aside, give_up=self._give_up, max_bytes=max_value_bytes)
         self._streams = Streams(chunks, self._aside, self._inputs, give_up=self._give_up, max_bytes=max_value_bytes)
         self._crew = Crew(self._run_in_thread, limit=concurrency, name="queuety-handler")
         self._coroutines = Coroutines(
@@ -107,7 +110,7 @@ class Executor:
 
     def submit(self, works: Iterable[Work]) -> None:
         """Have the works run; one call for a whole batch. Raises `InvalidStateError` after `stop`."""
-        self._submit([Attempt(work, report=self._report, pulse=self._pulse) for work in works])
+        self._submit([self._attempt(work, self._report) for work in works])
 
     def run_here(self, work: Work) -> Outcome:
         """Run one work and wait for its outcome, which is not reported.
@@ -116,7 +119,7 @@ class Executor:
         given up meanwhile.
         """
         box: SimpleQueue[Outcome | None] = SimpleQueue()
-        attempt = Attempt(work, report=box.put, pulse=self._pulse)
+        attempt = self._attempt(work, box.put)
         attempt.on_drop = lambda: box.put(None)
         try:
             self._submit([attempt])
@@ -164,6 +167,9 @@ class Executor:
         return jobs
 
     # The pipeline
+
+    def _attempt(self, work: Work, report: Callable[[Outcome], object]) -> Attempt:
+        return Attempt(work, report=report, pulse=self._pulse, shelf=self._shelf, trace_bytes=self._max_value_bytes)
 
     def _submit(self, attempts: list[Attempt]) -> None:
         if not attempts:
@@ -219,7 +225,7 @@ class Executor:
         try:
             now_us = self._now_us()
         except Exception as exc:  # noqa: BLE001 - the caller's clock; the thread has other attempts to run
-            self._settle(attempt, outcome.raised(attempt.work, exc, attempt.span(self._owner)))
+            self._settle(attempt, self._raised(attempt, exc))
             return False
         with self._lock:
             if attempt.is_settled:
@@ -239,7 +245,7 @@ class Executor:
             else:
                 value, chunks = self._streams.run(attempt, plan)
         except BaseException as exc:  # noqa: BLE001 - user code: a sys.exit() in a handler must not end the worker
-            return outcome.raised(attempt.work, exc, attempt.span(self._owner))
+            return self._raised(attempt, exc)
         return self._returned(attempt, plan, value, chunks)
 
     async def _run_on_loop(self, attempt: Attempt) -> None:
@@ -258,12 +264,20 @@ class Executor:
                 value, chunks = await self._streams.run_async(attempt, plan)
             result = self._returned(attempt, plan, value, chunks)
         except BaseException as exc:  # noqa: BLE001 - user code: a SystemExit that leaves a task would end the loop
-            result = outcome.raised(attempt.work, exc, attempt.span(self._owner))
+            result = self._raised(attempt, exc)
         self._end(attempt, result)
 
     def _returned(self, attempt: Attempt, plan: Plan, value: object, chunks: tuple[Json, ...] | None) -> Outcome:
         span = attempt.span(self._owner)
-        return outcome.returned(attempt.work, plan, value, span, max_bytes=self._max_value_bytes, chunks=chunks)
+        return outcome.returned(
+            attempt.work, plan, value, span, max_bytes=self._max_value_bytes, chunks=chunks, trace=attempt.trace
+        )
+
+    def _raised(self, attempt: Attempt, exc: BaseException) -> Outcome:
+        return outcome.raised(attempt.work, exc, attempt.span(self._owner), attempt.trace)
+
+    def _timed_out(self, attempt: Attempt, note: str = "") -> Outcome:
+        return outcome.timed_out(attempt.work, attempt.span(self._owner), attempt.trace, note=note)
 
     def _task_ended(self, attempt: Attempt) -> None:
         if not attempt.has_ended:  # given up before its code began
@@ -276,7 +290,7 @@ class Executor:
         if attempt.work.timeout_s is not None:
             self._watchdog.forget(attempt)
             if attempt.is_late:
-                result = outcome.timed_out(attempt.work, attempt.span(self._owner))
+                result = self._timed_out(attempt)
         with self._lock:
             attempt.has_ended = True
         self._settle(attempt, result)
@@ -365,7 +379,7 @@ class Executor:
         return time.monotonic() + _CLEANUP_PATIENCE * self._stop_patience_s
 
     def _settle_late(self, attempt: Attempt, *, note: str = "") -> None:
-        self._settle(attempt, outcome.timed_out(attempt.work, attempt.span(self._owner), note=note))
+        self._settle(attempt, self._timed_out(attempt, note))
 
     def _stuck(self, attempt: Attempt) -> None:
         job = attempt.work.job

@@ -15,7 +15,8 @@ from queuety.define.call import Plan
 from queuety.define.options import gives_up
 from queuety.errors import JobTimeout, PayloadError, Retry
 from queuety.model import ErrorInfo, Failed, HandlerRef, Job, Json, Options, Role, Span, State, Succeeded, Use
-from queuety.worker import faults
+from queuety.worker import faults, traces
+from queuety.worker.traces import Trace
 
 _LONGEST_RETRY_S: Final = 100 * 365.25 * 86_400
 _NO_OPTIONS: Final = Options()
@@ -79,23 +80,30 @@ def returned(
     *,
     max_bytes: int,
     chunks: tuple[Json, ...] | None = None,
+    trace: Trace | None = None,
 ) -> Outcome:
     """What a handler's return value means: a step's output, or a failed attempt if it is none.
 
-    A condition's is `_matched`, true or false. `chunks` is what a streaming step has yielded.
+    A condition's is `_matched`, true or false; a job's and a cleanup's is empty. `chunks` is what a streaming step has
+    yielded, `trace` what the handler has noted: with what it returned of that, it stands in the output.
     """
     try:
         if value is not None and type(value) is not dict:
             _refuse_unrun(value)
         if work.use is Use.CONDITION and work.job.role is Role.STEP:
-            return Succeeded(work.job, {"_matched": bool(value)}, span)
-        if value is None or work.job.role is not Role.STEP:
-            return Succeeded(work.job, {}, span, chunks)
-        output = plan.output(value, max_bytes=max_bytes)
-        if work.state_characters > _SMALL_STATE and work.use is not Use.ITEM:
-            _check_state(work, output, max_bytes)
+            output: dict[str, Json] = {"_matched": bool(value)}
+        elif value is None:
+            output = {}
+        elif work.job.role is not Role.STEP:
+            output = traces.only_trace(value, max_bytes=max_bytes)
+        else:
+            output = plan.output(value, max_bytes=max_bytes)
+            if work.state_characters > _SMALL_STATE and work.use is not Use.ITEM:
+                _check_state(work, output, max_bytes)
+        if trace is not None or traces.KEY in output:
+            output = traces.traced(output, trace, max_bytes=max_bytes)
     except BaseException as exc:  # noqa: BLE001 - the value is the user's object, and reading it may raise anything
-        return raised(work, exc, span)
+        return raised(work, exc, span, trace)
     return Succeeded(work.job, output, span, chunks)
 
 
@@ -118,8 +126,8 @@ def _refuse_unrun(value: object) -> None:
     raise PayloadError(f"the handler returned a {type(value).__name__}, which nobody runs; {instead}")
 
 
-def raised(work: Work, exc: BaseException, span: Span) -> Failed:
-    """The failed attempt that an exception means, whatever it is."""
+def raised(work: Work, exc: BaseException, span: Span, trace: Trace | None = None) -> Failed:
+    """The failed attempt that an exception means, whatever it is; with what the handler had noted until then."""
     try:
         return Failed(
             job=work.job,
@@ -128,16 +136,17 @@ def raised(work: Work, exc: BaseException, span: Span) -> Failed:
             is_final=not isinstance(exc, Retry) and gives_up(work.options, exc),
             retry_after_us=_retry_after_us(exc),
             jitter=random.random() * work.jitter,
+            trace=None if trace is None else trace.noted,
         )
     except BaseException:  # noqa: BLE001 - out of memory or stack: the attempt must be settled all the same
         error = ErrorInfo("the handler failed, and its error could not be read", "builtins:BaseException")
         return Failed(work.job, error, span)
 
 
-def timed_out(work: Work, span: Span, *, note: str = "") -> Failed:
+def timed_out(work: Work, span: Span, trace: Trace | None = None, *, note: str = "") -> Failed:
     """The failed attempt of a handler that ran longer than it may."""
     limit = "" if work.timeout_s is None else f" of {work.timeout_s:g} s"
-    return raised(work, JobTimeout(f"{work.job.handler} ran longer than its time limit{limit}{note}"), span)
+    return raised(work, JobTimeout(f"{work.job.handler} ran longer than its time limit{limit}{note}"), span, trace)
 
 
 def broken(outcome: Outcome, exc: Exception, *, now_us: int) -> Failed:
