@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import event
 
 from queuety.errors import DefinitionError
+from queuety.inspect.filters import WorkflowFilter
 from queuety.inspect.states import WorkflowState
-from queuety.inspect.workflows import list_workflows, workflow_status
+from queuety.inspect.workflows import ids_of, list_workflows, workflow_status
 from queuety.model import Cancel, CleanupStatus, ErrorKind, HandlerRef, Pause, WorkflowStatus
 from queuety.store.queries.workflows import deltas
 from tests.support.databases import Database
@@ -120,9 +122,14 @@ def test_a_run_whose_definition_is_gone_can_be_read(scene: Scene) -> None:
     assert (found.current_step, found.current_step_name, found.definition_version) == (0, None, None)
 
 
-def listed(scene: Scene, **conditions: object) -> list[int]:
+def listed(scene: Scene, *, limit: Any = 50, before_id: int | None = None, **conditions: Any) -> list[int]:
+    """The ids of a list, which are those that are found without reading more."""
+    wanted = WorkflowFilter(**conditions)
+    page: dict[str, Any] = {"now_us": scene.clock.us, "limit": limit, "before_id": before_id}
     with scene.door.reading() as connection:
-        return [run.id for run in list_workflows(connection, scene.tables, **conditions)]  # type: ignore[arg-type]
+        found = [run.id for run in list_workflows(connection, scene.tables, wanted, **page)]
+        assert ids_of(connection, scene.tables, wanted, **page) == found
+    return found
 
 
 def test_lists_are_newest_first_and_meet_every_condition(scene: Scene) -> None:
@@ -152,8 +159,8 @@ def test_wrong_conditions_are_refused(scene: Scene) -> None:
             listed(scene, limit=limit)
 
 
-def test_a_page_is_three_statements_whatever_is_folded(scene: Scene) -> None:
-    """The page, all its deltas, all its definitions."""
+def test_a_page_is_five_statements_whatever_is_folded(scene: Scene) -> None:
+    """The page, all its deltas, all its definitions, tags and artifacts."""
     definition = scene.define(step("a"), step("b"))
     runs = scene.start_many(definition, [{"text": "x" * 3_000, "n": n} for n in range(5)])
     for job in scene.claim():
@@ -161,9 +168,9 @@ def test_a_page_is_three_statements_whatever_is_folded(scene: Scene) -> None:
     with scene.door.reading() as connection:
         statements: list[str] = []
         event.listen(connection, "before_cursor_execute", lambda *call: statements.append(call[2]))
-        found = list_workflows(connection, scene.tables)
+        found = list_workflows(connection, scene.tables, now_us=scene.clock.us)
     assert [run.state for run in found] == [{"text": "x" * 3_000, "n": n, "m": runs[n]} for n in reversed(range(5))]
-    assert len(statements) == 3, statements
+    assert len(statements) == 5, statements
 
 
 def test_more_runs_than_one_statement_folds(scene: Scene) -> None:
@@ -172,7 +179,7 @@ def test_more_runs_than_one_statement_folds(scene: Scene) -> None:
     for job in scene.claim(limit=3) + scene.claim(limit=447)[-3:]:
         scene.succeed(job, {"done": True})
     with scene.door.reading() as connection:
-        found = list_workflows(connection, scene.tables, limit=1000)
+        found = list_workflows(connection, scene.tables, now_us=scene.clock.us, limit=1000)
     assert [run.state["n"] for run in found] == list(reversed(range(450)))
     done = [run.id for run in found if run.state.get("done")]
     assert done == [*reversed(runs[-3:]), *reversed(runs[:3])]
@@ -199,7 +206,9 @@ def test_a_list_by_status_reads_one_range_of_an_index(scene: Scene) -> None:
     analyze(scene, workflows)
     with scene.door.reading() as connection:
         found, ((_, plan), *_) = planned(
-            scene, connection, lambda: list_workflows(connection, scene.tables, status="failed", limit=5)
+            scene,
+            connection,
+            lambda: list_workflows(connection, scene.tables, WorkflowFilter("failed"), now_us=scene.clock.us, limit=5),
         )
     assert len(found) == 5
     assert "ix_queuety_workflows_status" in plan, plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from queuety.app.jobs import JobVerbs
@@ -11,6 +12,7 @@ from queuety.app.queues import QueueVerbs
 from queuety.app.running import RunningVerbs
 from queuety.app.signals import SignalVerbs
 from queuety.app.streams import StreamVerbs
+from queuety.app.templates import TemplateVerbs
 from queuety.app.why import WhyVerbs
 from queuety.app.workflows import WorkflowVerbs
 from queuety.define.builder import WorkflowBuilder
@@ -18,6 +20,7 @@ from queuety.inspect.states import JobState, WorkflowState
 from queuety.inspect.timeline import TimelineEvent
 from queuety.inspect.why import Why
 from queuety.model import (
+    ErrorKind,
     JobStatus,
     Priority,
     WorkflowStatus,
@@ -27,12 +30,27 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 
-class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, SignalVerbs, StreamVerbs, WhyVerbs, RunningVerbs):
+class AsyncVerbs(TemplateVerbs, WorkflowVerbs, JobVerbs, QueueVerbs, SignalVerbs, StreamVerbs, WhyVerbs, RunningVerbs):
     """Each verb as a coroutine: the same, run in a thread."""
 
     async def migrate_async(self) -> None:
         """See `migrate`."""
         await asyncio.to_thread(self.migrate)
+
+    async def run_workflow_async(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        connection: AsyncConnection | AsyncSession | None = None,
+    ) -> int:
+        """See `run_workflow`."""
+        if connection is not None:
+            return await connection.run_sync(
+                lambda theirs: self.run_workflow(name, payload, idempotency_key=idempotency_key, connection=theirs)
+            )
+        return await asyncio.to_thread(self.run_workflow, name, payload, idempotency_key=idempotency_key)
 
     async def dispatch_workflow_async(
         self, builder: WorkflowBuilder, payload: Any = None, *, connection: AsyncConnection | AsyncSession | None = None
@@ -74,9 +92,15 @@ class AsyncVerbs(WorkflowVerbs, JobVerbs, QueueVerbs, SignalVerbs, StreamVerbs, 
         parent_id: int | None = None,
         limit: int = 50,
         before_id: int | None = None,
+        tag: str | None = None,
+        error_kind: ErrorKind | str | None = None,
+        older_than: timedelta | float | None = None,
+        newer_than: timedelta | float | None = None,
     ) -> list[WorkflowState]:
         """See `list_workflows`."""
-        return await asyncio.to_thread(self.list_workflows, status, name, parent_id, limit, before_id)
+        return await asyncio.to_thread(
+            self.list_workflows, status, name, parent_id, limit, before_id, tag, error_kind, older_than, newer_than
+        )
 
     async def wait_async(self, workflow_id: int, timeout: float | None = None) -> WorkflowState:
         """See `wait`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from queuety.app.core import Core, checked_timeout, known_id
@@ -14,9 +15,10 @@ from queuety.define.payloads import workflow_payload
 from queuety.define.wire import definition_from_json
 from queuety.errors import DefinitionError, NotFoundError, WaitTimeout
 from queuety.inspect import timeline, workflows
+from queuety.inspect.filters import WorkflowFilter
 from queuety.inspect.states import WorkflowState
 from queuety.inspect.timeline import TimelineEvent
-from queuety.model import Cancel, Command, Definition, Json, Pause, Resume, RetryRun, WorkflowStatus
+from queuety.model import Cancel, Command, Definition, ErrorKind, Json, Pause, Resume, RetryRun, WorkflowStatus
 from queuety.store import load
 from queuety.store.door import Tx
 
@@ -140,17 +142,21 @@ class WorkflowVerbs(Core):
         parent_id: int | None = None,
         limit: int = 50,
         before_id: int | None = None,
+        tag: str | None = None,
+        error_kind: ErrorKind | str | None = None,
+        older_than: timedelta | float | None = None,
+        newer_than: timedelta | float | None = None,
     ) -> list[WorkflowState]:
-        """Runs, newest first, at most `limit`; `before_id` goes on after an earlier page. Raises `DefinitionError`."""
+        """Runs that meet every condition given, newest first, at most `limit`; `before_id` goes on after a page.
+
+        `older_than` and `newer_than` are ages since a run was created, in seconds or as a `timedelta`. Raises
+        `DefinitionError` for a condition that cannot be right, an unknown status among them.
+        """
+        wanted = WorkflowFilter(status, name, parent_id, tag, error_kind, older_than, newer_than)
+        now_us = self.door.now_us()
         with self.door.reading() as connection:
             return workflows.list_workflows(
-                connection,
-                self._door.tables,
-                status=status,
-                name=name,
-                parent_id=parent_id,
-                limit=limit,
-                before_id=before_id,
+                connection, self._door.tables, wanted, now_us=now_us, limit=limit, before_id=before_id
             )
 
     def wait(self, workflow_id: int, timeout: float | None = None) -> WorkflowState:

@@ -7,11 +7,12 @@ definition may name a kind of step that this version does not know.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from queuety.codec import decode
+from queuety.define.wire import LIMITS, RUN_HANDLERS
 from queuety.errors import PayloadError
 from queuety.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, Priority
 from queuety.store.queries import definitions
@@ -50,7 +51,7 @@ class StepOutline:
     """One step: its name, its kind, and what its jobs are added with.
 
     `own` is the job of the step itself, of each item in a for-each; `reducer` the one that runs after the items.
-    `entry` is the step as it stands in the definition.
+    `undo` is the name of the handler that undoes it. `entry` is the step as it stands in the definition.
     """
 
     name: str
@@ -58,6 +59,7 @@ class StepOutline:
     own: JobOutline
     branches: tuple[JobOutline, ...]
     reducer: JobOutline | None
+    undo: str | None
     entry: Mapping[str, Any]
 
     def job(self, branch: int | None) -> JobOutline:
@@ -69,10 +71,16 @@ class StepOutline:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A definition as far as readers go."""
+    """A definition as far as readers go.
+
+    `cleaning` names the handlers that clean up after the end, by `on_cancel` and `on_deadline`; `limits` is what a run
+    may use up at most, by the names of the definition.
+    """
 
     version: str | None = None
     steps: tuple[StepOutline, ...] = ()
+    cleaning: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     def step(self, index: int | None) -> StepOutline | None:
         """The step with this index; None for no index, one past the end, or a definition that is not there."""
@@ -100,6 +108,8 @@ def outline_of(body: str) -> Outline:
     return Outline(
         version=definition.get("version"),
         steps=tuple(_step(entry, index, definition) for index, entry in enumerate(definition["steps"])),
+        cleaning={key: name for key in RUN_HANDLERS if (name := handler_name(definition.get(key))) is not None},
+        limits={key: definition[key] for key in LIMITS if definition.get(key) is not None},
     )
 
 
@@ -112,6 +122,7 @@ def _step(entry: Mapping[str, Any], index: int, definition: Mapping[str, Any]) -
         own=_job(named, entry, definition),
         branches=tuple(_branch(branch, entry, definition) for branch in entry.get("branches", ())),
         reducer=None if reducer is None else _job(reducer, entry, definition),
+        undo=handler_name(entry.get("compensation")),
         entry=entry,
     )
 
@@ -127,7 +138,7 @@ def _job(handler: Any, entry: Mapping[str, Any], definition: Mapping[str, Any]) 
     """The entry's own options, then the workflow's, then the usual ones."""
     priority = _first(entry, definition, "priority")
     return JobOutline(
-        handler=_name(handler),
+        handler=handler_name(handler),
         queue=_first(entry, definition, "queue") or DEFAULT_QUEUE,
         priority=Priority.LOW if priority is None else _priority(priority),
         max_attempts=_first(entry, definition, "max_attempts") or DEFAULT_MAX_ATTEMPTS,
@@ -143,7 +154,7 @@ def _priority(value: int | str) -> Priority:
     return Priority[value.upper()] if isinstance(value, str) else Priority(value)
 
 
-def _name(handler: Any) -> str | None:
-    """The handler's name, which stands alone or beside its configuration."""
+def handler_name(handler: Any) -> str | None:
+    """The name of a handler, which stands alone or beside its configuration; None if there is none."""
     name = handler.get("handler") if isinstance(handler, Mapping) else handler
     return name if isinstance(name, str) else None

@@ -25,6 +25,10 @@ class WorkflowState:
     as text; a run that is not there is among the failed). `due_at` is there too, in ISO 8601, if the wait ends by
     itself.
 
+    `budget` is None where nothing is limited, else the limits that are set (`max_transitions`, …) and what has been
+    used: `transitions`, `cost_units`, `started_workflows`, `public_state_bytes`. `artifact_keys` and `tags` are sorted.
+    `deadline_at` is when the run fails unless it has ended.
+
     `progress` is what the running step last said by `heartbeat`: its mapping, or with several jobs each one's by its
     index as text, of the first 50. Lists leave it None, and so is it while nothing was said.
     """
@@ -59,6 +63,7 @@ class WorkflowState:
     cancelled_at: datetime | None
     deadline_at: datetime | None
     progress: dict[str, Json] | None = None
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from queuety.codec import decode
-from queuety.errors import DefinitionError
+from queuety.inspect.budget import budget_of
+from queuety.inspect.filters import WorkflowFilter, checked_age
 from queuety.inspect.limits import checked_count
 from queuety.inspect.outline import Outline, outlines
 from queuety.inspect.states import WorkflowState, moment
@@ -15,10 +17,13 @@ from queuety.inspect.waits import Standings, standings_for, wait_of
 from queuety.model import CleanupStatus, ErrorKind, Json, WorkflowStatus
 from queuety.model.deltas import fold
 from queuety.store.queries import Record, jobs, workflows
+from queuety.store.queries.workflows import Match
 from queuety.store.schema import Tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+NO_FILTER: Final = WorkflowFilter()
 
 PROGRESSES: Final = 50
 """How many jobs' progress is told of a step that runs several."""
@@ -46,45 +51,75 @@ def progress(connection: Connection, tables: Tables, row: Record) -> dict[str, J
 def list_workflows(
     connection: Connection,
     tables: Tables,
+    wanted: WorkflowFilter = NO_FILTER,
     *,
-    status: WorkflowStatus | str | None = None,
-    name: str | None = None,
-    parent_id: int | None = None,
+    now_us: int,
     limit: int = 50,
     before_id: int | None = None,
 ) -> list[WorkflowState]:
-    """The workflows that meet every condition given, newest first, at most `limit`; their `progress` is not read.
+    """The workflows that meet the filter, newest first, at most `limit`; their `progress` is not read.
 
-    The next page begins at `before_id`, the id of the last one seen. Raises `DefinitionError` for a status that there
-    is not, and for a negative `limit`.
+    Ages are counted back from `now_us`. The next page begins at `before_id`, the id of the last one seen. A page costs
+    the same few statements however many it holds. Raises `DefinitionError` for a negative `limit`.
     """
-    rows = workflows.newest(
-        connection,
-        tables,
-        status=None if status is None else checked_status(status).value,
-        name=name,
-        parent_id=parent_id,
-        before_id=before_id,
-        limit=checked_count(limit, what="limit"),
-    )
+    most = checked_count(limit, what="limit")
+    rows = workflows.newest(connection, tables, matched(wanted, now_us=now_us), before_id=before_id, limit=most)
     return _states(connection, tables, rows)
 
 
-def checked_status(status: WorkflowStatus | str) -> WorkflowStatus:
-    """The status of this name. Raises `DefinitionError` that names those that there are."""
-    try:
-        return WorkflowStatus(status)
-    except ValueError:
-        known = ", ".join(WorkflowStatus)
-        raise DefinitionError(f"there is no workflow status {status!r}; there are {known}") from None
+def ids_of(
+    connection: Connection,
+    tables: Tables,
+    wanted: WorkflowFilter,
+    *,
+    now_us: int,
+    limit: int,
+    before_id: int | None = None,
+) -> list[int]:
+    """The ids of the workflows that meet the filter, newest first, at most `limit`; no more of them is read.
+
+    For what is done to many: with one `now_us` for all pages, who has reached an age meanwhile is not among them.
+    """
+    return workflows.newest_ids(
+        connection,
+        tables,
+        matched(wanted, now_us=now_us),
+        before_id=before_id,
+        limit=checked_count(limit, what="limit"),
+    )
+
+
+def matched(wanted: WorkflowFilter, *, now_us: int) -> Match:
+    """The filter as the store reads it."""
+    return Match(
+        status=None if wanted.status is None else str(wanted.status),
+        name=wanted.name,
+        parent_id=wanted.parent_id,
+        tag=wanted.tag,
+        error_kind=None if wanted.error_kind is None else str(wanted.error_kind),
+        until_us=_before(wanted.older_than, now_us),
+        since_us=_before(wanted.newer_than, now_us),
+    )
+
+
+def _before(age: timedelta | float | None, now_us: int) -> int | None:
+    return None if age is None else now_us - round(checked_age(age, what="age") * 1_000_000)
 
 
 def _states(connection: Connection, tables: Tables, rows: Sequence[Record]) -> list[WorkflowState]:
     states = folded(connection, tables, rows)
     known = outlines(connection, tables, {row["definition_hash"] for row in rows})
     standings = standings_for(connection, tables, rows)
+    ids = [row["id"] for row in rows]
+    tags, keys = workflows.tags(connection, tables, ids), workflows.artifact_keys(connection, tables, ids)
     return [
-        _state(row, state, known[row["definition_hash"]], standings) for row, state in zip(rows, states, strict=True)
+        replace(
+            _state(row, state, known[row["definition_hash"]], standings),
+            tags=tuple(sorted(tags.get(row["id"], ()))),
+            artifact_count=len(keys.get(row["id"], ())),
+            artifact_keys=tuple(sorted(keys.get(row["id"], ()))),
+        )
+        for row, state in zip(rows, states, strict=True)
     ]
 
 
@@ -124,7 +159,7 @@ def _state(row: Record, state: dict[str, Json], outline: Outline, standings: Sta
         definition_version=outline.version,
         definition_hash=row["definition_hash"],
         idempotency_key=row["idempotency_key"],
-        budget=None,
+        budget=budget_of(row, state, outline),
         artifact_count=0,
         artifact_keys=(),
         parent_workflow_id=row["parent_id"],
@@ -138,5 +173,5 @@ def _state(row: Record, state: dict[str, Json], outline: Outline, standings: Sta
         completed_at=moment(row["completed_us"]),
         failed_at=moment(row["failed_us"]),
         cancelled_at=moment(row["cancelled_us"]),
-        deadline_at=None,
+        deadline_at=moment(row["deadline_us"]),
     )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
-from sqlalchemy import Connection, Select, and_, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, false, or_, select
 
+from queuety.model import WorkflowStatus
 from queuety.store.queries import Record
 from queuety.store.schema import Tables
 
@@ -16,38 +19,72 @@ AT_ONCE = 200
 IDS_AT_ONCE = 1_000
 """Ids that are asked for in one statement."""
 
+LARGEST_ID = 2**63 - 1
+
 
 def found(connection: Connection, tables: Tables, workflow_id: int) -> Record | None:
     """The row of this workflow, or None."""
     return connection.execute(_rows(tables).where(tables.workflows.c.id == workflow_id)).mappings().one_or_none()
 
 
-def newest(
-    connection: Connection,
-    tables: Tables,
-    *,
-    status: str | None,
-    name: str | None,
-    parent_id: int | None,
-    before_id: int | None,
-    limit: int,
-) -> list[Record]:
-    """The rows that meet every condition given, newest first, at most `limit`.
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which runs are meant; every condition that is not None must be met. Times are those of their creation."""
 
-    With a status it reads the end of that status's range in `workflows_status`, else the end of the primary key; rows
-    are passed over for their name or parent.
+    status: str | None = None
+    name: str | None = None
+    parent_id: int | None = None
+    tag: str | None = None
+    error_kind: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+
+
+def newest(connection: Connection, tables: Tables, match: Match, *, before_id: int | None, limit: int) -> list[Record]:
+    """The rows that match, newest first, at most `limit`.
+
+    With a tag it reads the end of that tag's range, with a parent or a status that of `workflows_parent` or
+    `workflows_status`, else the end of the primary key; rows are passed over for the rest.
     """
-    table = tables.workflows
-    query = _rows(tables).order_by(table.c.id.desc()).limit(limit)
-    if status is not None:
-        query = query.where(table.c.status == status)
-    if name is not None:
-        query = query.where(table.c.name == name)
-    if parent_id is not None:
-        query = query.where(table.c.parent_id == parent_id)
-    if before_id is not None:
-        query = query.where(table.c.id < before_id)
+    query = _matching(_rows(tables), tables, match, before_id=before_id, limit=limit)
     return list(connection.execute(query).mappings())
+
+
+def newest_ids(connection: Connection, tables: Tables, match: Match, *, before_id: int | None, limit: int) -> list[int]:
+    """The same, of which only the ids are read."""
+    query = _matching(select(tables.workflows.c.id), tables, match, before_id=before_id, limit=limit)
+    return list(connection.execute(query).scalars())
+
+
+def _matching(query: Select[Any], tables: Tables, match: Match, *, before_id: int | None, limit: int) -> Select[Any]:
+    table, tags = tables.workflows, tables.tags
+    order: ColumnElement[Any] = table.c.id
+    if match.tag is not None:
+        # Ordered by the tag's own rows, which every database reads backwards: nothing is sorted.
+        order = tags.c.workflow_id
+        query = query.join(tags, tags.c.workflow_id == table.c.id).where(tags.c.tag == match.tag)
+    if match.status is not None:
+        query = query.where(table.c.status == match.status)
+    elif match.error_kind is not None:
+        query = query.where(table.c.status.in_(_WITH_ERROR))
+    if match.name is not None:
+        query = query.where(table.c.name == match.name)
+    if match.parent_id is not None:
+        is_id = 0 < match.parent_id <= LARGEST_ID  # what has more bits a driver cannot even send
+        query = query.where(table.c.parent_id == match.parent_id if is_id else false())
+    if match.error_kind is not None:
+        query = query.where(table.c.error_kind == match.error_kind)
+    if match.since_us is not None:
+        query = query.where(table.c.created_us >= match.since_us)
+    if match.until_us is not None:
+        query = query.where(table.c.created_us <= match.until_us)
+    if before_id is not None:
+        query = query.where(order < min(before_id, LARGEST_ID))
+    return query.order_by(order.desc()).limit(limit)
+
+
+_WITH_ERROR = (WorkflowStatus.FAILED.value, WorkflowStatus.CANCELLED.value)
+"""Statuses of runs that may say what they have failed with: a cancelled one keeps it."""
 
 
 def statuses(connection: Connection, tables: Tables, ids: Collection[int]) -> dict[int, str]:
@@ -67,6 +104,26 @@ def named(connection: Connection, tables: Tables, ids: Collection[int]) -> list[
     for some in batched(ids):
         query = select(table.c.id, table.c.name, table.c.status).where(table.c.id.in_(some)).order_by(table.c.id)
         found += connection.execute(query).mappings()
+    return found
+
+
+def tags(connection: Connection, tables: Tables, ids: Collection[int]) -> dict[int, list[str]]:
+    """The tags of each of these runs that has any, in no particular order."""
+    return _texts(connection, tables.tags.c.workflow_id, tables.tags.c.tag, ids)
+
+
+def artifact_keys(connection: Connection, tables: Tables, ids: Collection[int]) -> dict[int, list[str]]:
+    """Under what names each of these runs has put something aside, if it has, in no particular order."""
+    return _texts(connection, tables.artifacts.c.workflow_id, tables.artifacts.c.name, ids)
+
+
+def _texts(
+    connection: Connection, of: ColumnElement[Any], text: ColumnElement[Any], ids: Collection[int]
+) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for some in batched(ids):
+        for run_id, value in connection.execute(select(of, text).where(of.in_(some))):
+            found.setdefault(run_id, []).append(value)
     return found
 
 
@@ -107,6 +164,9 @@ def _rows(tables: Tables) -> Select[tuple[object, ...]]:
         columns.version,
         columns.visit,
         columns.runtime,
+        columns.transitions,
+        columns.ledger,
+        columns.deadline_us,
         columns.current_step,
         columns.total_steps,
         columns.state,

@@ -1,0 +1,73 @@
+"""What runs somebody means: conditions that are checked when they are said, for lists and for what is done to many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import timedelta
+
+from queuety.define.options import MAX_SECONDS
+from queuety.errors import DefinitionError
+from queuety.model import ErrorKind, WorkflowStatus
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowFilter:
+    """The runs that meet every condition given; None is no condition.
+
+    `status` and `error_kind` may be given by name. `older_than` and `newer_than` are ages, counted from when a run was
+    created: a number of seconds or a `timedelta`, afterwards always seconds. Raises `DefinitionError` for what cannot
+    be right.
+    """
+
+    status: WorkflowStatus | str | None = None
+    name: str | None = None
+    parent_id: int | None = None
+    tag: str | None = None
+    error_kind: ErrorKind | str | None = None
+    older_than: timedelta | float | None = None
+    newer_than: timedelta | float | None = None
+
+    def __post_init__(self) -> None:
+        if self.status is not None:
+            object.__setattr__(self, "status", checked_status(self.status))
+        if self.error_kind is not None:
+            object.__setattr__(self, "error_kind", checked_error_kind(self.error_kind))
+        for what in ("older_than", "newer_than"):
+            if (age := getattr(self, what)) is not None:
+                object.__setattr__(self, what, checked_age(age, what=what))
+        for what in ("name", "tag"):
+            if not isinstance(value := getattr(self, what), str | None):
+                raise DefinitionError(f"{what}={value!r}: a text is needed")
+        if self.parent_id is not None and type(self.parent_id) is not int:
+            raise DefinitionError(f"parent_id={self.parent_id!r}: the id of a run is needed")
+
+    @property
+    def is_empty(self) -> bool:
+        """True if it has no condition, so that every run meets it."""
+        return all(getattr(self, field.name) is None for field in fields(self))
+
+
+def checked_status(status: WorkflowStatus | str) -> WorkflowStatus:
+    """The status of this name. Raises `DefinitionError` that names those that there are."""
+    try:
+        return WorkflowStatus(status)
+    except ValueError:
+        known = ", ".join(WorkflowStatus)
+        raise DefinitionError(f"there is no workflow status {status!r}; there are {known}") from None
+
+
+def checked_error_kind(kind: ErrorKind | str) -> ErrorKind:
+    """The kind of this name. Raises `DefinitionError` that names those that there are."""
+    try:
+        return ErrorKind(kind)
+    except ValueError:
+        known = ", ".join(ErrorKind)
+        raise DefinitionError(f"there is no error kind {kind!r}; there are {known}") from None
+
+
+def checked_age(age: object, *, what: str) -> float:
+    """An age in seconds, not negative. Raises `DefinitionError` naming `what`."""
+    seconds = age.total_seconds() if isinstance(age, timedelta) else age
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_SECONDS:
+        raise DefinitionError(f"{what}={age!r}: seconds that are not negative, or a timedelta of them, are needed")
+    return float(seconds)
