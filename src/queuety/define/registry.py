@@ -58,7 +58,7 @@ class Registry:
     def forget(self, modules: Collection[str]) -> None:
         """Forgets what it has found in these modules, which this process has not imported after all."""
         for found in (self._found, self._aliases):
-            for name in [name for name, handler in found.items() if handler.target.__module__ in modules]:
+            for name in [name for name, handler in list(found.items()) if handler.target.__module__ in modules]:
                 del found[name]
 
     def plan(self, name: str, config: Mapping[str, Json] | None = None, use: Use = Use.STEP) -> Plan:
@@ -112,8 +112,9 @@ class Registry:
                 if target is None and name not in self._aliases:
                     raise
             # What is left of a module may have said, while it was imported, who has the name now.
-            if name in self._aliases:
-                return self._aliases[name]
+            alias = self._aliases.get(name)
+            if alias is not None:
+                return alias
         try:
             return handler_of(target, name)
         except DefinitionError as error:
