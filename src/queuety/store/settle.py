@@ -50,6 +50,10 @@ SMALL_STATE = 1024
 LARGE_STATE = 1_000_000
 """Above this many characters a new run's state is not sent beside its payload: MySQL's packet may not hold both."""
 
+CHECKPOINT_EVERY = 256
+"""After so many settled steps the state is kept beside the history: so few of them are folded to know an earlier one.
+Each costs what the state weighs; a state of 320 KB, 5 to 12 ms."""
+
 STATE_AT = WORKFLOW_COLUMNS.index("state")
 
 
@@ -229,10 +233,12 @@ def _save(tx: Tx, saves: Sequence[SaveWorkflow], held: Mapping[int, Held], grown
     progress: list[tuple[Any, ...]] = []
     snapshots: list[tuple[Any, ...]] = []
     endings: list[tuple[Any, ...]] = []
+    checkpoints: list[tuple[Any, ...]] = []
     for save in sorted(saves, key=lambda save: save.workflow.id):
         workflow, was = save.workflow, save.was
         before = held[workflow.id]
         delta_bytes = before.delta_bytes + grown.get(workflow.id, 0)
+        text: str | None = None
         if _needs_snapshot(before.state_bytes, delta_bytes):
             text = encode(workflow.state)
             snapshots.append((*progress_row(workflow, 0), text, workflow.version, len(text)))
@@ -240,6 +246,8 @@ def _save(tx: Tx, saves: Sequence[SaveWorkflow], held: Mapping[int, Held], grown
         else:
             progress.append(progress_row(workflow, delta_bytes))
             stored[workflow.id] = Held(workflow, before.state_bytes, delta_bytes, before.state_version)
+        if workflow.transitions // CHECKPOINT_EVERY != was.transitions // CHECKPOINT_EVERY:
+            checkpoints.append((workflow.id, workflow.version, text or encode(workflow.state)))
         ending = ending_row(workflow)
         if ending != ending_row(was):
             endings.append(ending)
@@ -249,6 +257,8 @@ def _save(tx: Tx, saves: Sequence[SaveWorkflow], held: Mapping[int, Held], grown
         tx.statements.save_snapshot(tx.cursor, snapshots)
     if endings:
         tx.statements.save_ending(tx.cursor, endings)
+    if checkpoints:
+        tx.statements.keep_checkpoints(tx.cursor, checkpoints)
     return stored
 
 

@@ -154,6 +154,7 @@ INBOX_COLUMNS = ("id", "workflow_id", "due_us", "kind", "visit", "body")
 SIGNAL_COLUMNS = ("workflow_id", "seq", "name", "payload", "at_us")
 GROUP_COLUMNS = ("workflow_id", "name", "ids")
 WATCHER_COLUMNS = ("workflow_id", "waiter_id", "visit")
+CHECKPOINT_COLUMNS = ("run_id", "seq", "state")
 CHUNK_COLUMNS = ("workflow_id", "visit", "branch", "number", "content", "at_us")
 
 RANGES_AT_ONCE = 50
@@ -175,11 +176,13 @@ class Statements:
         self.groups = tables.groups.name
         self.watchers = tables.watchers.name
         self.chunks = tables.chunks.name
+        self.checkpoints = tables.checkpoints.name
         self.add_jobs = bulk.insert(tables.jobs, JOB_COLUMNS)
         self.add_workflows = bulk.insert(tables.workflows, (*WORKFLOW_COLUMNS, "payload"))
         self.add_history = bulk.insert(tables.history, HISTORY_COLUMNS)
         self.add_inbox = bulk.insert(tables.inbox, INBOX_COLUMNS)
         self.add_signals = bulk.insert(tables.signals, SIGNAL_COLUMNS)
+        self.keep_checkpoints = bulk.insert(tables.checkpoints, CHECKPOINT_COLUMNS, replaces=True)
         self.keep_groups = bulk.insert(tables.groups, GROUP_COLUMNS, replaces=True)
         # A letter of an earlier visit may be opened late; what it says is no longer wanted.
         self.keep_watchers = bulk.insert(tables.watchers, WATCHER_COLUMNS, replaces=True, highest="visit")
