@@ -17,17 +17,23 @@ from pathlib import Path
 APP = Path(__file__).parent.parent / "src" / "queuety" / "app"
 SOURCES = {
     "core": "Core",
+    "templates": "TemplateVerbs",  # before what it builds on
     "workflows": "WorkflowVerbs",
     "jobs": "JobVerbs",
     "queues": "QueueVerbs",
     "signals": "SignalVerbs",
     "streams": "StreamVerbs",
     "why": "WhyVerbs",
+    "changing": "ChangingVerbs",
     "running": "RunningVerbs",
 }
 WITHOUT = {
     "workflow": "touches no database",
     "register": "touches no database",
+    "register_workflow_template": "touches no database",
+    "workflow_templates": "touches no database",
+    "load_workflow_file": "touches no database",
+    "load_workflows": "touches no database",
     "door": "is not a verb",
     "close": "waits for nothing",
     "worker": "makes a worker, whose run() is a program of its own",

@@ -16,6 +16,7 @@ from queuety.app.settings import Settings
 from queuety.commands.definitions import Definitions
 from queuety.define.options import read_seconds
 from queuety.define.registry import Registry
+from queuety.define.templates import Templates
 from queuety.errors import DefinitionError
 from queuety.store.clock import Clock
 from queuety.store.dialects import Limits
@@ -51,6 +52,7 @@ class Core:
         """
         self.settings = settings or Settings.from_environment()
         self.registry = Registry()
+        self.templates = Templates()
         self.definitions = Definitions()
         self._door = Door.open(
             url if url is not None else os.environ.get("QUEUETY_DATABASE_URL") or DEFAULT_URL,

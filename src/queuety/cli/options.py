@@ -50,6 +50,15 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback o
 JsonOption = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="For people, or for scripts.")]
 IdArgument = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, metavar="ID", show_default=False)]
+WorkflowsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workflows",
+        metavar="FOLDER",
+        help="Load the workflow files of this folder and those in it; may be given again. Else QUEUETY_WORKFLOWS.",
+        show_default=False,
+    ),
+]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=2**31 - 1, help="How many at most.")]
 
 

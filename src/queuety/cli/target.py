@@ -10,7 +10,7 @@ import inspect
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 APP_VARIABLE: Final = "QUEUETY_APP"
 DATABASE_VARIABLE: Final = "QUEUETY_DATABASE_URL"
+WORKFLOWS_VARIABLE: Final = "QUEUETY_WORKFLOWS"
 TRIED: Final = (
     f"no --app, no {APP_VARIABLE} in the environment, no [tool.queuety] app in a pyproject.toml here or above"
 )
@@ -74,14 +75,20 @@ class Place:
         raise Refusal(f"`queuety {command}` needs an application: {TRIED}; say --app module:attribute")
 
     @contextmanager
-    def opened(self, *, makes_tables: bool = False) -> Iterator[Queuety]:
-        """The application, closed at the end; without one, a bare one on the database, which makes tables if told to.
+    def opened(self, *, makes_tables: bool = False, workflows: Sequence[str] | None = None) -> Iterator[Queuety]:
+        """The application, closed at the end; without one, a bare one on the database.
 
-        Nothing is connected to yet. Raises `Refusal`, and `DefinitionError` for a database URL that cannot be right.
+        `makes_tables` is for what starts or runs work: a bare application makes its tables then, and the workflow files
+        are loaded. They are too if `workflows` are given, the folders that the command line names; where it names none,
+        the environment does. Nothing is connected to yet. Raises `Refusal`, and `DefinitionError` for a database URL
+        that cannot be right, or a file that cannot be loaded.
         """
         target = self.target()
         look_in(Path.cwd(), None if target is None else target.folder)
         with load(target) if target is not None else self._bare(makes_tables=makes_tables) as app:
+            if makes_tables or workflows is not None:
+                for folder in workflow_folders(workflows or ()):
+                    app.load_workflows(folder, recursive=True)
             yield app
 
     def _bare(self, *, makes_tables: bool) -> Queuety:
@@ -89,6 +96,18 @@ class Place:
 
         prefix = "queuety_" if self.table_prefix is None else self.table_prefix
         return Queuety(self.database, auto_migrate=makes_tables, table_prefix=prefix)
+
+
+def workflow_folders(named: Sequence[str]) -> tuple[str, ...]:
+    """The folders of workflow files, from the root: those named, else those of the environment. Raises `Refusal`."""
+    given, said_by = named, "--workflows"
+    if not given:
+        given, said_by = os.environ.get(WORKFLOWS_VARIABLE, "").split(os.pathsep), WORKFLOWS_VARIABLE
+    folders = [Path(folder.strip()) for folder in given if folder.strip()]
+    for folder in folders:
+        if not folder.is_dir():
+            raise Refusal(f"{folder} (from {said_by}) is no folder; looked in {Path.cwd()}")
+    return tuple(dict.fromkeys(str(folder.resolve()) for folder in folders))
 
 
 def door_as_it_is(app: Queuety) -> Door:

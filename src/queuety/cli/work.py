@@ -10,9 +10,9 @@ from typing import Annotated, Final
 import typer
 
 from queuety.cli.exits import Refusal
-from queuety.cli.options import FormatOption, command
+from queuety.cli.options import FormatOption, WorkflowsOption, command
 from queuety.cli.output import Format, say, show_json
-from queuety.cli.target import Place
+from queuety.cli.target import Place, workflow_folders
 
 LONGEST_GRACE_S: Final = 10**9
 
@@ -48,6 +48,7 @@ def work(
             show_default=False,
         ),
     ] = None,
+    workflows: WorkflowsOption = None,
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="Unless the application sets up its log.")] = (
         LogLevel.INFO
     ),
@@ -59,12 +60,13 @@ def work(
     if grace is not None and not 0 <= grace <= LONGEST_GRACE_S:
         raise Refusal(f"--grace {grace:g}: a number of seconds from 0 to {LONGEST_GRACE_S:,} is needed")
     target = place.needed("work")
-    with place.opened() as app:
+    folders = workflow_folders(workflows or ())
+    with place.opened(workflows=folders) as app:
         terms = app.terms(queue, concurrency, grace_seconds=grace)
         level = logging.getLevelNamesMapping()[log_level.upper()]
         logging.basicConfig(format=LOG_FORMAT)
         logging.getLogger("queuety").setLevel(level)
-        raise typer.Exit(supervise(target.name, app, terms, workers=workers))
+        raise typer.Exit(supervise(target.name, app, terms, workers=workers, workflows=folders))
 
 
 def flush(
@@ -72,11 +74,12 @@ def flush(
     queue: Annotated[
         str | None, typer.Option("--queue", metavar="A,B", help="Queues, the first one first. Else all.")
     ] = None,
+    workflows: WorkflowsOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Run what is due, here and now, one after the other, until nothing is due."""
     place.needed("flush")
-    with place.opened(makes_tables=True) as app:
+    with place.opened(makes_tables=True, workflows=workflows) as app:
         count = app.run_until_idle(queue)
     if form is Format.JSON:
         show_json({"ran": count})

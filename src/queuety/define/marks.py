@@ -225,7 +225,7 @@ def declared(name: str) -> Any:
 def undeclare(modules: Collection[str]) -> None:
     """Forgets the names that were declared with `name=` in these modules, which this process has not imported after
     all."""
-    for name in [name for name, (module, _, _) in _declared.items() if module in modules]:
+    for name in [name for name, (module, _, _) in list(_declared.items()) if module in modules]:
         del _declared[name]
 
 

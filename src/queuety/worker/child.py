@@ -112,7 +112,7 @@ class Child:
         try:
             if order.path:
                 sys.path[:] = order.path
-            self._app = load_app(order.app)
+            self._app = load_app(order.app, order.workflows)
             if not logging.getLogger().handlers:
                 logging.basicConfig(format=LOG_FORMAT)
                 logging.getLogger("queuety").setLevel(order.log_level)

@@ -30,6 +30,7 @@ class Order:
     """What a child is to do: `app` is `module:attribute`, `path` the module search path of the supervisor.
 
     When it retires it has `retire_s` for what else it runs. `log_level` holds unless the application sets up its log.
+    `workflows` are the folders whose workflow files it loads, with those in them.
     """
 
     app: str
@@ -37,6 +38,7 @@ class Order:
     path: Sequence[str] = ()
     retire_s: float = 5.0
     log_level: int = logging.WARNING
+    workflows: Sequence[str] = ()
 
     def line(self) -> bytes:
         """The order as it is sent."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from queuety.commands.definitions import Definitions
@@ -32,10 +32,12 @@ class AppParts(Protocol):
         """
 
 
-def load_app(target: str) -> AppParts:
+def load_app(target: str, workflows: Sequence[str] = ()) -> AppParts:
     """The application that `module:attribute` names, or that the function gives back which it names.
 
-    Raises `DefinitionError` if there is none. What the module raises when it is imported passes.
+    `workflows` are folders whose workflow files are loaded too. Raises `DefinitionError` if there is no application, or
+    a file cannot be loaded, `NotFoundError` if a folder is not there. What the module raises when it is imported
+    passes.
     """
     module_name, colon, path = target.partition(":")
     if not (module_name and colon and path):
@@ -50,5 +52,7 @@ def load_app(target: str) -> AppParts:
         found = found()
     if not callable(getattr(found, "worker_loop", None)):
         raise DefinitionError(f"{target!r} is a {type(found).__name__}; a Queuety is needed")
+    for folder in workflows:
+        found.load_workflows(folder, recursive=True)
     app: AppParts = found
     return app

@@ -48,13 +48,14 @@ class Supervisor:
         workers: int,
         program: Sequence[str] = PROGRAM,
         times: Times | None = None,
+        workflows: Sequence[str] = (),
     ) -> None:
         self._desk = desk
         self._times = times or Times()
         terms = replace(terms, is_supervised=True, takes_suspects_only=False)
         self._terms = terms
         self._retire_s = min(terms.grace_s, self._times.retire_s)
-        self._order = Order(target, terms, tuple(sys.path), self._retire_s, _log.getEffectiveLevel())
+        self._order = Order(target, terms, tuple(sys.path), self._retire_s, _log.getEffectiveLevel(), workflows)
         self._alone = replace(self._order, terms=replace(terms, concurrency=1, takes_suspects_only=True))
         self._program = program
         self._seats = [Seat(self._times) for _ in range(workers)]
@@ -373,6 +374,9 @@ class Supervisor:
         os.close(self._bell)
 
 
-def supervise(target: str, app: AppParts, terms: Terms, *, workers: int) -> int:
-    """Runs the application `target` (`module:attribute`) in so many processes until a signal ends it; its exit code."""
-    return Supervisor(target, AppDesk(app, terms), terms, workers=workers).run()
+def supervise(target: str, app: AppParts, terms: Terms, *, workers: int, workflows: Sequence[str] = ()) -> int:
+    """Runs the application `target` (`module:attribute`) in so many processes until a signal ends it; its exit code.
+
+    `workflows` are folders of workflow files that each process loads.
+    """
+    return Supervisor(target, AppDesk(app, terms), terms, workers=workers, workflows=workflows).run()
