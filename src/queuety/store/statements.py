@@ -154,6 +154,18 @@ INBOX_COLUMNS = ("id", "workflow_id", "due_us", "kind", "visit", "body")
 SIGNAL_COLUMNS = ("workflow_id", "seq", "name", "payload", "at_us")
 GROUP_COLUMNS = ("workflow_id", "name", "ids")
 WATCHER_COLUMNS = ("workflow_id", "waiter_id", "visit")
+ARTIFACT_COLUMNS = (
+    "workflow_id",
+    "name",
+    "kind",
+    "content",
+    "data",
+    "metadata",
+    "step_index",
+    "created_us",
+    "updated_us",
+)
+TAG_COLUMNS = ("tag", "workflow_id")
 CHECKPOINT_COLUMNS = ("run_id", "seq", "state")
 CHUNK_COLUMNS = ("workflow_id", "visit", "branch", "number", "content", "at_us")
 
@@ -177,12 +189,16 @@ class Statements:
         self.watchers = tables.watchers.name
         self.chunks = tables.chunks.name
         self.checkpoints = tables.checkpoints.name
+        self.artifacts = tables.artifacts.name
+        self.tags = tables.tags.name
         self.add_jobs = bulk.insert(tables.jobs, JOB_COLUMNS)
         self.add_workflows = bulk.insert(tables.workflows, (*WORKFLOW_COLUMNS, "payload"))
         self.add_history = bulk.insert(tables.history, HISTORY_COLUMNS)
         self.add_inbox = bulk.insert(tables.inbox, INBOX_COLUMNS)
         self.add_signals = bulk.insert(tables.signals, SIGNAL_COLUMNS)
         self.keep_checkpoints = bulk.insert(tables.checkpoints, CHECKPOINT_COLUMNS, replaces=True)
+        self.keep_artifacts = bulk.insert(tables.artifacts, ARTIFACT_COLUMNS, replaces=True, keeps="created_us")
+        self.add_tags = bulk.insert(tables.tags, TAG_COLUMNS)
         self.keep_groups = bulk.insert(tables.groups, GROUP_COLUMNS, replaces=True)
         # A letter of an earlier visit may be opened late; what it says is no longer wanted.
         self.keep_watchers = bulk.insert(tables.watchers, WATCHER_COLUMNS, replaces=True, highest="visit")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import BigInteger, Column, Integer, SmallInteger, Table, Text
+from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table, Text
 
 from queuety.errors import StoreError
 
@@ -46,12 +46,18 @@ class Bulk(Protocol):
     """Appended to a SELECT to lock its rows, waiting for those that another transaction has locked."""
 
     def insert(
-        self, table: Table, columns: Sequence[str], *, replaces: bool = False, highest: str | None = None
+        self,
+        table: Table,
+        columns: Sequence[str],
+        *,
+        replaces: bool = False,
+        highest: str | None = None,
+        keeps: str | None = None,
     ) -> Insert:
         """Makes an `Insert`. With `replaces`, a row takes the place of one that has its primary key.
 
         Then no two rows of one call may have the same key. With `highest`, the only column that is no part of the key,
-        it does so only if it holds the larger number there.
+        it does so only if it holds the larger number there. What the replaced row has in the column `keeps` stays.
         """
 
     def update(self, table: Table, columns: Sequence[str], *, fence: str | None = None) -> Update:
@@ -74,14 +80,14 @@ def _names(columns: Iterable[str]) -> str:
     return ", ".join(columns)
 
 
-def _rest(table: Table, columns: Sequence[str]) -> list[str]:
-    """The columns that are no part of the primary key."""
-    return [name for name in columns if name not in table.primary_key.columns]
+def _rest(table: Table, columns: Sequence[str], keeps: str | None) -> list[str]:
+    """The columns that a row takes over from the one that it replaces it with: not the key, nor what stays."""
+    return [name for name in columns if name not in table.primary_key.columns and name != keeps]
 
 
-def _on_conflict(table: Table, columns: Sequence[str], highest: str | None) -> str:
+def _on_conflict(table: Table, columns: Sequence[str], highest: str | None, keeps: str | None) -> str:
     """Appended to an INSERT on SQLite and PostgreSQL: a row takes the place of one that has its primary key."""
-    sets = _names(f"{name} = excluded.{name}" for name in _rest(table, columns))
+    sets = _names(f"{name} = excluded.{name}" for name in _rest(table, columns, keeps))
     only = "" if highest is None else f" WHERE {table.name}.{highest} < excluded.{highest}"
     return f" ON CONFLICT ({_names(table.primary_key.columns.keys())}) DO UPDATE SET {sets}{only}"
 
@@ -95,10 +101,16 @@ class SqliteBulk:
     for_update_waiting = ""
 
     def insert(
-        self, table: Table, columns: Sequence[str], *, replaces: bool = False, highest: str | None = None
+        self,
+        table: Table,
+        columns: Sequence[str],
+        *,
+        replaces: bool = False,
+        highest: str | None = None,
+        keeps: str | None = None,
     ) -> Insert:
         sql = f"INSERT INTO {table.name} ({_names(columns)}) VALUES ({_names('?' for _ in columns)})"
-        sql += _on_conflict(table, columns, highest) if replaces else ""
+        sql += _on_conflict(table, columns, highest, keeps) if replaces else ""
 
         def insert(cursor: Cursor, rows: Sequence[Row], /) -> None:
             cursor.executemany(sql, rows)
@@ -146,12 +158,12 @@ def _array_type(column: Column[Any]) -> str:
         return "bigint[]"
     if isinstance(kind, Integer):
         return "integer[]"
-    return "text[]"
+    return "bytea[]" if isinstance(kind, LargeBinary) else "text[]"
 
 
 def _places_of_texts(table: Table, columns: Sequence[str]) -> list[int]:
-    """Which of these columns hold text of any length."""
-    return [place for place, name in enumerate(columns) if isinstance(table.c[name].type, Text)]
+    """Which of these columns hold text or bytes of any length."""
+    return [place for place, name in enumerate(columns) if isinstance(table.c[name].type, Text | LargeBinary)]
 
 
 class PostgresBulk:
@@ -179,9 +191,15 @@ class PostgresBulk:
         return small, large
 
     def insert(
-        self, table: Table, columns: Sequence[str], *, replaces: bool = False, highest: str | None = None
+        self,
+        table: Table,
+        columns: Sequence[str],
+        *,
+        replaces: bool = False,
+        highest: str | None = None,
+        keeps: str | None = None,
     ) -> Insert:
-        tail = _on_conflict(table, columns, highest) if replaces else ""
+        tail = _on_conflict(table, columns, highest, keeps) if replaces else ""
         sql = f"INSERT INTO {table.name} ({_names(columns)}) SELECT * FROM {self._unnest(table, columns)}{tail}"
         single = f"INSERT INTO {table.name} ({_names(columns)}) VALUES ({_names('%s' for _ in columns)}){tail}"
         texts = _places_of_texts(table, columns)
@@ -242,7 +260,9 @@ class PostgresBulk:
 
 def _weight(row: Row) -> int:
     """About how many bytes the row's texts take, without encoding them: four for a character that may need them."""
-    return sum(len(value) if value.isascii() else 4 * len(value) for value in row if type(value) is str)
+    return sum(
+        len(value) if value.isascii() else 4 * len(value) for value in row if type(value) is str or type(value) is bytes
+    )
 
 
 class MysqlBulk:
@@ -267,7 +287,7 @@ class MysqlBulk:
         if _weight(values) > self.sure_to_fit:
             cursor.execute("SELECT @@max_allowed_packet")
             most = int(cursor.fetchone()[0])
-            size = len(cursor.mogrify(sql, values).encode())
+            size = len(cursor.mogrify(sql, values).encode(errors="surrogateescape"))
             if size + 1024 > most:
                 raise StoreError(
                     f"a value takes {size:,} bytes as MySQL is to be told of it, and the server takes {most:,}; "
@@ -290,14 +310,20 @@ class MysqlBulk:
             yield part
 
     def insert(
-        self, table: Table, columns: Sequence[str], *, replaces: bool = False, highest: str | None = None
+        self,
+        table: Table,
+        columns: Sequence[str],
+        *,
+        replaces: bool = False,
+        highest: str | None = None,
+        keeps: str | None = None,
     ) -> Insert:
         head = f"INSERT INTO {table.name} ({_names(columns)}) VALUES "
         one = "(" + _names("%s" for _ in columns) + ")"
         # VALUES(): MariaDB knows no name for the new row, which MySQL would rather have since 8.0.20.
         sets = _names(
             f"{name} = GREATEST({name}, VALUES({name}))" if name == highest else f"{name} = VALUES({name})"
-            for name in _rest(table, columns)
+            for name in _rest(table, columns, keeps)
         )
         tail = f" ON DUPLICATE KEY UPDATE {sets}" if replaces else ""
 
