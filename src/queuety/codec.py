@@ -50,11 +50,15 @@ def parsed(text: str | bytes, *, what: str, max_bytes: int | None = None) -> Jso
 
     Raises `PayloadError` also for what JSON's readers disagree about: NaN, a key that stands twice.
     """
+    return checked(unchecked(text, what=what), what=what, max_bytes=max_bytes)
+
+
+def unchecked(text: str | bytes, *, what: str) -> Any:
+    """The same before it is checked, for a document whose parts are checked one by one."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise PayloadError(f"{what} is not valid JSON: {error}") from error
-    return checked(value, what=what, max_bytes=max_bytes)
 
 
 def canonical(value: Json) -> str:
