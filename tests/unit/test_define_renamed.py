@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import textwrap
 from pathlib import Path
@@ -179,3 +180,16 @@ def test_a_handler_may_be_registered_under_its_own_name() -> None:
     registry.register(name, other)
     assert registry.ref(other, STEP, where="here")[0] == HandlerRef(name)
     assert registry.resolve(name).target is other
+
+
+def test_a_module_that_was_loaded_anew_keeps_the_names_of_its_handlers(package: Path) -> None:
+    registry, name = Registry(), "qr_again:fetch"
+    write(package, "qr_again", MARKED)
+    module = importlib.import_module("qr_again")
+    registry.register(name, module.fetch)
+    before = module.fetch
+    importlib.reload(module)
+    assert module.fetch is not before
+    assert registry.ref(module.fetch, STEP, where="here")[0] == HandlerRef(name)
+    assert registry.resolve(name).target is module.fetch
+    del sys.modules["qr_again"]
