@@ -21,7 +21,10 @@ SOURCES = {
     "workflows": "WorkflowVerbs",
     "jobs": "JobVerbs",
     "queues": "QueueVerbs",
+    "bulk": "BulkVerbs",
+    "repair": "RepairVerbs",
     "signals": "SignalVerbs",
+    "steering": "SteeringVerbs",
     "streams": "StreamVerbs",
     "why": "WhyVerbs",
     "changing": "ChangingVerbs",
@@ -83,9 +86,23 @@ def generated() -> str:
             if isinstance(node, ast.ClassDef) and node.name == class_name:
                 methods += [_method(verb) for verb in node.body if _is_verb(verb)]
     imports |= {f"from queuety.app.{module} import {name}" for module, name in SOURCES.items() if module != "core"}
-    bases = ", ".join(name for module, name in SOURCES.items() if module != "core")
+    bases = ", ".join(_derived_first())
     text = HEAD.format(imports="\n".join(sorted(imports)), bases=bases) + "\n".join(methods)
     return _tidy(text)
+
+
+def _derived_first() -> list[str]:
+    """The verb classes, each before what it builds on."""
+    builds_on: dict[str, list[str]] = {}
+    for module, name in SOURCES.items():
+        tree = ast.parse((APP / f"{module}.py").read_text())
+        (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+        builds_on[name] = [ast.unparse(base) for base in found.bases]
+
+    def depth(name: str) -> int:
+        return 1 + max(map(depth, builds_on.get(name, ())), default=0)
+
+    return sorted((name for name in builds_on if name != SOURCES["core"]), key=depth, reverse=True)
 
 
 def _is_import(node: ast.stmt) -> bool:

@@ -7,15 +7,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from queuety.app.bulk import BulkVerbs
+from queuety.app.changing import ChangingVerbs
 from queuety.app.jobs import JobVerbs
 from queuety.app.queues import QueueVerbs
+from queuety.app.repair import RepairVerbs
+from queuety.app.results import BulkResult
 from queuety.app.running import RunningVerbs
 from queuety.app.signals import SignalVerbs
+from queuety.app.steering import SteeringVerbs
 from queuety.app.streams import StreamVerbs
 from queuety.app.templates import TemplateVerbs
 from queuety.app.why import WhyVerbs
 from queuety.app.workflows import WorkflowVerbs
 from queuety.define.builder import WorkflowBuilder
+from queuety.engine.migrating import Move
+from queuety.inspect.diff import WorkflowDiff
+from queuety.inspect.diff_runs import MigrationReport
+from queuety.inspect.filters import WorkflowFilter
 from queuety.inspect.states import JobState, WorkflowState
 from queuety.inspect.timeline import TimelineEvent
 from queuety.inspect.why import Why
@@ -30,7 +39,20 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 
-class AsyncVerbs(TemplateVerbs, WorkflowVerbs, JobVerbs, QueueVerbs, SignalVerbs, StreamVerbs, WhyVerbs, RunningVerbs):
+class AsyncVerbs(
+    BulkVerbs,
+    TemplateVerbs,
+    RepairVerbs,
+    WorkflowVerbs,
+    JobVerbs,
+    QueueVerbs,
+    SignalVerbs,
+    SteeringVerbs,
+    StreamVerbs,
+    WhyVerbs,
+    ChangingVerbs,
+    RunningVerbs,
+):
     """Each verb as a coroutine: the same, run in a thread."""
 
     async def migrate_async(self) -> None:
@@ -106,22 +128,6 @@ class AsyncVerbs(TemplateVerbs, WorkflowVerbs, JobVerbs, QueueVerbs, SignalVerbs
         """See `wait`."""
         return await asyncio.to_thread(self.wait, workflow_id, timeout)
 
-    async def pause_workflow_async(self, workflow_id: int) -> None:
-        """See `pause_workflow`."""
-        await asyncio.to_thread(self.pause_workflow, workflow_id)
-
-    async def resume_workflow_async(self, workflow_id: int) -> None:
-        """See `resume_workflow`."""
-        await asyncio.to_thread(self.resume_workflow, workflow_id)
-
-    async def retry_workflow_async(self, workflow_id: int) -> None:
-        """See `retry_workflow`."""
-        await asyncio.to_thread(self.retry_workflow, workflow_id)
-
-    async def cancel_workflow_async(self, workflow_id: int) -> None:
-        """See `cancel_workflow`."""
-        await asyncio.to_thread(self.cancel_workflow, workflow_id)
-
     async def workflow_timeline_async(
         self, workflow_id: int, limit: int = 100, offset: int = 0
     ) -> Sequence[TimelineEvent]:
@@ -191,27 +197,319 @@ class AsyncVerbs(TemplateVerbs, WorkflowVerbs, JobVerbs, QueueVerbs, SignalVerbs
         """See `stats`."""
         return await asyncio.to_thread(self.stats, queue)
 
-    async def signal_async(self, workflow_id: int, name: str, data: Any = None) -> None:
+    async def pause_workflows_async(
+        self,
+        where: WorkflowFilter,
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> BulkResult:
+        """See `pause_workflows`."""
+        return await asyncio.to_thread(
+            self.pause_workflows, where, dry_run=dry_run, limit=limit, actor=actor, reason=reason
+        )
+
+    async def resume_workflows_async(
+        self,
+        where: WorkflowFilter,
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> BulkResult:
+        """See `resume_workflows`."""
+        return await asyncio.to_thread(
+            self.resume_workflows, where, dry_run=dry_run, limit=limit, actor=actor, reason=reason
+        )
+
+    async def retry_workflows_async(
+        self,
+        where: WorkflowFilter,
+        *,
+        with_state: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        limit: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> BulkResult:
+        """See `retry_workflows`."""
+        return await asyncio.to_thread(
+            self.retry_workflows, where, with_state=with_state, dry_run=dry_run, limit=limit, actor=actor, reason=reason
+        )
+
+    async def cancel_workflows_async(
+        self,
+        where: WorkflowFilter,
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> BulkResult:
+        """See `cancel_workflows`."""
+        return await asyncio.to_thread(
+            self.cancel_workflows, where, dry_run=dry_run, limit=limit, actor=actor, reason=reason
+        )
+
+    async def rewind_workflows_async(
+        self,
+        where: WorkflowFilter,
+        to_step: int | str,
+        *,
+        with_state: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        limit: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> BulkResult:
+        """See `rewind_workflows`."""
+        return await asyncio.to_thread(
+            self.rewind_workflows,
+            where,
+            to_step,
+            with_state=with_state,
+            dry_run=dry_run,
+            limit=limit,
+            actor=actor,
+            reason=reason,
+        )
+
+    async def skip_steps_async(
+        self,
+        where: WorkflowFilter,
+        step: int | str,
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> BulkResult:
+        """See `skip_steps`."""
+        return await asyncio.to_thread(
+            self.skip_steps, where, step, dry_run=dry_run, limit=limit, actor=actor, reason=reason
+        )
+
+    async def run_workflows_now_async(
+        self,
+        where: WorkflowFilter,
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> BulkResult:
+        """See `run_workflows_now`."""
+        return await asyncio.to_thread(
+            self.run_workflows_now, where, dry_run=dry_run, limit=limit, actor=actor, reason=reason
+        )
+
+    async def signal_workflows_async(
+        self,
+        where: WorkflowFilter,
+        name: str,
+        data: Any = None,
+        *,
+        dry_run: bool = False,
+        limit: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> BulkResult:
+        """See `signal_workflows`."""
+        return await asyncio.to_thread(
+            self.signal_workflows, where, name, data, dry_run=dry_run, limit=limit, actor=actor, reason=reason
+        )
+
+    async def rewind_workflow_async(
+        self,
+        workflow_id: int,
+        to_step: int | str,
+        *,
+        with_state: Mapping[str, Any] | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """See `rewind_workflow`."""
+        await asyncio.to_thread(
+            self.rewind_workflow, workflow_id, to_step, with_state=with_state, actor=actor, reason=reason
+        )
+
+    async def fork_workflow_async(
+        self,
+        workflow_id: int,
+        at_step: int | str | None = None,
+        *,
+        with_state: Mapping[str, Any] | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> int:
+        """See `fork_workflow`."""
+        return await asyncio.to_thread(
+            self.fork_workflow, workflow_id, at_step, with_state=with_state, actor=actor, reason=reason
+        )
+
+    async def skip_step_async(
+        self, workflow_id: int, step: int | str | None = None, *, actor: str | None = None, reason: str | None = None
+    ) -> None:
+        """See `skip_step`."""
+        await asyncio.to_thread(self.skip_step, workflow_id, step, actor=actor, reason=reason)
+
+    async def complete_step_async(
+        self,
+        workflow_id: int,
+        output: Mapping[str, Any] | None = None,
+        step: int | str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """See `complete_step`."""
+        await asyncio.to_thread(self.complete_step, workflow_id, output, step, actor=actor, reason=reason)
+
+    async def patch_state_async(
+        self,
+        workflow_id: int,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        remove: Iterable[str] = (),
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """See `patch_state`."""
+        await asyncio.to_thread(self.patch_state, workflow_id, changes, remove=remove, actor=actor, reason=reason)
+
+    async def run_now_async(self, workflow_id: int, *, actor: str | None = None, reason: str | None = None) -> None:
+        """See `run_now`."""
+        await asyncio.to_thread(self.run_now, workflow_id, actor=actor, reason=reason)
+
+    async def signal_async(
+        self, workflow_id: int, name: str, data: Any = None, *, actor: str | None = None, reason: str | None = None
+    ) -> None:
         """See `signal`."""
-        await asyncio.to_thread(self.signal, workflow_id, name, data)
+        await asyncio.to_thread(self.signal, workflow_id, name, data, actor=actor, reason=reason)
 
-    async def approve_workflow_async(self, workflow_id: int, data: Any = None, signal_name: str | None = None) -> None:
+    async def approve_workflow_async(
+        self,
+        workflow_id: int,
+        data: Any = None,
+        signal_name: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> None:
         """See `approve_workflow`."""
-        await asyncio.to_thread(self.approve_workflow, workflow_id, data, signal_name)
+        await asyncio.to_thread(self.approve_workflow, workflow_id, data, signal_name, actor=actor, reason=reason)
 
-    async def reject_workflow_async(self, workflow_id: int, data: Any = None, signal_name: str | None = None) -> None:
+    async def reject_workflow_async(
+        self,
+        workflow_id: int,
+        data: Any = None,
+        signal_name: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> None:
         """See `reject_workflow`."""
-        await asyncio.to_thread(self.reject_workflow, workflow_id, data, signal_name)
+        await asyncio.to_thread(self.reject_workflow, workflow_id, data, signal_name, actor=actor, reason=reason)
 
     async def submit_workflow_input_async(
-        self, workflow_id: int, data: Any = None, signal_name: str | None = None
+        self,
+        workflow_id: int,
+        data: Any = None,
+        signal_name: str | None = None,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
     ) -> None:
         """See `submit_workflow_input`."""
-        await asyncio.to_thread(self.submit_workflow_input, workflow_id, data, signal_name)
+        await asyncio.to_thread(self.submit_workflow_input, workflow_id, data, signal_name, actor=actor, reason=reason)
+
+    async def pause_workflow_async(
+        self, workflow_id: int, *, actor: str | None = None, reason: str | None = None
+    ) -> None:
+        """See `pause_workflow`."""
+        await asyncio.to_thread(self.pause_workflow, workflow_id, actor=actor, reason=reason)
+
+    async def resume_workflow_async(
+        self, workflow_id: int, *, actor: str | None = None, reason: str | None = None
+    ) -> None:
+        """See `resume_workflow`."""
+        await asyncio.to_thread(self.resume_workflow, workflow_id, actor=actor, reason=reason)
+
+    async def retry_workflow_async(
+        self,
+        workflow_id: int,
+        *,
+        with_state: Mapping[str, Any] | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """See `retry_workflow`."""
+        await asyncio.to_thread(self.retry_workflow, workflow_id, with_state=with_state, actor=actor, reason=reason)
+
+    async def cancel_workflow_async(
+        self, workflow_id: int, *, actor: str | None = None, reason: str | None = None
+    ) -> None:
+        """See `cancel_workflow`."""
+        await asyncio.to_thread(self.cancel_workflow, workflow_id, actor=actor, reason=reason)
 
     async def why_async(self, id_: int) -> Why:
         """See `why`."""
         return await asyncio.to_thread(self.why, id_)
+
+    async def workflow_diff_async(
+        self,
+        name: str,
+        to: str | WorkflowBuilder | None = None,
+        from_: str | None = None,
+        *,
+        step_map: Mapping[str, str] | None = None,
+        limit: int = 100,
+    ) -> WorkflowDiff:
+        """See `workflow_diff`."""
+        return await asyncio.to_thread(self.workflow_diff, name, to, from_, step_map=step_map, limit=limit)
+
+    async def migrate_workflow_async(
+        self,
+        workflow_id: int,
+        to: str | WorkflowBuilder,
+        step_map: Mapping[str, str] | None = None,
+        *,
+        dry_run: bool = False,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Move:
+        """See `migrate_workflow`."""
+        return await asyncio.to_thread(
+            self.migrate_workflow, workflow_id, to, step_map, dry_run=dry_run, actor=actor, reason=reason
+        )
+
+    async def migrate_workflows_async(
+        self,
+        name: str,
+        to: str | WorkflowBuilder,
+        step_map: Mapping[str, str] | None = None,
+        *,
+        ids: Iterable[int] | None = None,
+        dry_run: bool = False,
+        limit: int | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> MigrationReport:
+        """See `migrate_workflows`."""
+        return await asyncio.to_thread(
+            self.migrate_workflows,
+            name,
+            to,
+            step_map,
+            ids=ids,
+            dry_run=dry_run,
+            limit=limit,
+            actor=actor,
+            reason=reason,
+        )
 
     async def run_until_idle_async(
         self, queues: str | Sequence[str] | None = None, timeout: float | None = None, max_jobs: int | None = None

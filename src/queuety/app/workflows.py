@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from queuety.app.core import Core, checked_timeout, known_id
 from queuety.commands.dispatch import start_run, start_runs
-from queuety.commands.steer import steer
 from queuety.define.builder import WorkflowBuilder
 from queuety.define.payloads import workflow_payload
 from queuety.define.wire import definition_from_json
@@ -18,7 +17,7 @@ from queuety.inspect import timeline, workflows
 from queuety.inspect.filters import WorkflowFilter
 from queuety.inspect.states import WorkflowState
 from queuety.inspect.timeline import TimelineEvent
-from queuety.model import Cancel, Command, Definition, ErrorKind, Json, Pause, Resume, RetryRun, WorkflowStatus
+from queuety.model import Definition, ErrorKind, Json, WorkflowStatus
 from queuety.store import load
 from queuety.store.door import Tx
 
@@ -183,32 +182,6 @@ class WorkflowVerbs(Core):
                 pause_s = left
             self._bell.wait(pause_s)
             pause_s = min(pause_s * 1.5, WAIT_PAUSE_S[1])
-
-    def pause_workflow(self, workflow_id: int) -> None:
-        """Lets the current step finish and starts no other. Raises `InvalidStateError` unless it is running."""
-        self._steer(workflow_id, Pause())
-
-    def resume_workflow(self, workflow_id: int) -> None:
-        """Goes on after a pause. Raises `InvalidStateError` unless it is paused."""
-        self._steer(workflow_id, Resume())
-
-    def retry_workflow(self, workflow_id: int) -> None:
-        """Goes on at the step that failed, with fresh attempts. Raises `InvalidStateError` unless it has failed."""
-        self._steer(workflow_id, RetryRun())
-
-    def cancel_workflow(self, workflow_id: int) -> None:
-        """Ends the run now. Workers then run its `on_cancel` handler; `compensation_status` tells how far that is.
-
-        A handler that is running is not interrupted; its result is refused. Raises `InvalidStateError` if the run has
-        been completed or cancelled.
-        """
-        self._steer(workflow_id, Cancel())
-
-    def _steer(self, workflow_id: int, command: Command) -> None:
-        if known_id(workflow_id, "workflow_id") is None:
-            raise NotFoundError(f"no workflow has the id {workflow_id}")
-        steer(self.door, self.definitions, workflow_id, command)
-        self._ring()
 
     def workflow_timeline(self, workflow_id: int, limit: int = 100, offset: int = 0) -> Sequence[TimelineEvent]:
         """What happened to the run, oldest first; empty for an unknown id."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 from queuety.commands.deciding import Case, OnFault, decide_cases
 from queuety.commands.definitions import Definitions
@@ -17,12 +19,37 @@ from queuety.store.door import Door, Tx
 _log = logging.getLogger("queuety")
 
 
-def steer(door: Door, definitions: Definitions, workflow_id: int, command: Command) -> None:
+@dataclass(frozen=True, slots=True)
+class By:
+    """Who asks for something and why, as far as they say. With `dry_run` it is decided and not done."""
+
+    actor: str | None = None
+    reason: str | None = None
+    dry_run: bool = False
+
+
+NOBODY: Final = By()
+
+
+def steer(
+    door: Door,
+    definitions: Definitions,
+    workflow_id: int,
+    command: Command,
+    *,
+    by: By = NOBODY,
+    max_bytes: int | None = None,
+) -> None:
     """Has the command done to the run, once, also if the connection is lost while committing.
 
-    Raises `NotFoundError` for an unknown id, `InvalidStateError` where the run's status forbids it; nothing is changed.
+    Raises `NotFoundError` for an unknown id, `InvalidStateError` where the run's status forbids it, and what else the
+    engine says of the command (`engine/commanded.py`); nothing is changed then.
     """
-    tell(door, definitions, workflow_id, lambda operation: Commanded(command, operation))
+
+    def event_of(operation: int) -> Commanded:
+        return Commanded(command, operation, by.actor, by.reason)
+
+    tell(door, definitions, workflow_id, event_of, max_bytes=max_bytes, dry_run=by.dry_run)
 
 
 def tell(
@@ -32,10 +59,12 @@ def tell(
     event_of: Callable[[int], Event],
     *,
     max_bytes: int | None = None,
+    dry_run: bool = False,
 ) -> None:
     """Lets the event happen to the run, once, also if the connection is lost while committing.
 
-    `event_of` makes it for an operation id, under which the history will show it. Raises as `steer`.
+    `event_of` makes it for an operation id, under which the history will show it. With `dry_run` nothing is written,
+    and only what would be raised is. Raises as `steer`.
     """
     operation = secrets.randbits(63)
     event = event_of(operation)
@@ -50,6 +79,8 @@ def tell(
         workflow = found[workflow_id].workflow
         case = Case(workflow, _definition_for(tx, definitions, workflow, event), [event])
         effects = decide_cases(tx, [case], now_us=now_us, max_bytes=max_bytes, on_fault=_on_fault(event))
+        if dry_run:
+            return
         plan = settle.Plan.of(effects)
         settle.write(tx, plan, found)
         settle.add_jobs(tx, plan.added, now_us=now_us)

@@ -53,7 +53,7 @@ def obey(course: Course, commanded: Commanded) -> None:
         case Fork():
             mending.fork(course, commanded, command)
         case SkipStep():
-            mending.skip(course, commanded)
+            mending.skip(course, commanded, command)
         case CompleteStep():
             mending.complete(course, commanded, command)
         case PatchState():

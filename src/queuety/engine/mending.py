@@ -33,6 +33,7 @@ from queuety.model import (
     PatchState,
     Rewind,
     Seed,
+    SkipStep,
     StartRun,
     State,
     Workflow,
@@ -53,6 +54,7 @@ SUPERSEDED: Final = "Superseded by workflow rewind"
 """What the jobs that a rewind buries are left with."""
 
 _LONGEST_NAME: Final = 255
+_SHOWN: Final = 20
 _COMPLETED: Final = frozenset({WorkflowStatus.COMPLETED})
 _CANCELLED: Final = frozenset({WorkflowStatus.CANCELLED})
 _OVER: Final = _COMPLETED | _CANCELLED
@@ -60,9 +62,10 @@ _OVER: Final = _COMPLETED | _CANCELLED
 
 def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
     """Go back to where the step had settled last. Signals that later steps have used may be used again."""
-    workflow, to_step = course.workflow, command.to_step
+    workflow = course.workflow
     _allow(workflow, "rewound", _CANCELLED)
-    past = _past(course, NeedPast(_index(course, to_step)))
+    to_step = _index(course, command.to_step)
+    past = _past(course, NeedPast(to_step))
     used: tuple[Signal, ...] = course.read(NeedUsedSignals(past.seq))
     state = {**past.state, **_public(command.with_state)}
     bounds.check_start(replace(workflow, state=state), course.definition.guards)
@@ -132,14 +135,16 @@ def fork(course: Course, commanded: Commanded, command: Fork) -> None:
     course.workflow = replace(workflow, version=workflow.version + 1)
 
 
-def skip(course: Course, commanded: Commanded) -> None:
+def skip(course: Course, commanded: Commanded, command: SkipStep) -> None:
     """Leave the step as it is and go on with the next one."""
+    _check_meant(course, command)
     control = course.said(commanded) or None
     _settle(course, commanded, Leave(control=control, jumps=0), Entry.SKIPPED, "skipped")
 
 
 def complete(course: Course, commanded: Commanded, command: CompleteStep) -> None:
     """Settle the step with this output and go on, where its `_next_step` says so."""
+    _check_meant(course, command)
     changes, control = split(command.output)
     steering = {key: value for key, value in (control or {}).items() if key == "_next_step"}
     verdict = Leave(changes, {**steering, **course.said(commanded)} or None, jumps=0)
@@ -235,11 +240,27 @@ def _allow(workflow: Workflow, operation: str, forbidden: Collection[WorkflowSta
         raise InvalidStateError(f"workflow {workflow.id} is {workflow.status} and {done}; it cannot be {operation}")
 
 
-def _index(course: Course, step: int) -> int:
-    total = course.workflow.total_steps
-    if not 0 <= step < total:
-        raise DefinitionError(f"workflow {course.workflow.id} has the steps 0 to {total - 1}; there is no step {step}")
-    return step
+def _check_meant(course: Course, command: SkipStep | CompleteStep) -> None:
+    """Raises `InvalidStateError` if the run has moved on from the step that was meant: another one would be hit."""
+    workflow, steps = course.workflow, course.definition.steps
+    is_other = command.step is not None and _index(course, command.step) != workflow.current_step
+    if is_other or (command.visit is not None and command.visit != workflow.visit):
+        at = workflow.current_step
+        where = f"at step {at} ({steps[at].name!r})" if at < len(steps) else "completed"
+        raise InvalidStateError(
+            f"workflow {workflow.id} is {workflow.status} and {where} by now, not at the step that was meant; nothing "
+            "was changed: look at it again"
+        )
+
+
+def _index(course: Course, step: int | str) -> int:
+    """The index of a step that was named, or given by its index. Raises `DefinitionError` if there is none."""
+    workflow, found = course.workflow, course.definition.step_index(step) if isinstance(step, str) else step
+    if found is None or not 0 <= found < workflow.total_steps:
+        known = ", ".join(f"{index} ({spec.name!r})" for index, spec in enumerate(course.definition.steps[:_SHOWN]))
+        more = ", …" if workflow.total_steps > _SHOWN else ""
+        raise DefinitionError(f"workflow {workflow.id} has no step {step!r}; it has {known}{more}")
+    return found
 
 
 def _past(course: Course, need: NeedPast) -> Past:

@@ -95,9 +95,12 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """Go back to where this step had last settled, and on from there; `with_state` is merged into that state."""
+    """Go back to where this step (index or name) had last settled, and on from there.
 
-    to_step: int
+    `with_state` is merged into that state.
+    """
+
+    to_step: int | str
     with_state: State | None = None
 
 
@@ -107,20 +110,31 @@ class Fork:
     entered; `with_state` is merged into its state."""
 
     new_id: int
-    at_step: int | None = None
+    at_step: int | str | None = None
     with_state: State | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SkipStep:
-    """Leave the current step as it is, its work given up, and go on with the next."""
+    """Leave the current step as it is, its work given up, and go on with the next.
+
+    `visit` and `step` (index or name) are those that whoever asks has in mind: of two who ask at once one is refused.
+    """
+
+    visit: int | None = None
+    step: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CompleteStep:
-    """Settle the current step with this output, as if its handler had returned it; its work is given up."""
+    """Settle the current step with this output, as if its handler had returned it; its work is given up.
+
+    `visit` and `step` as in `SkipStep`.
+    """
 
     output: State
+    visit: int | None = None
+    step: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
