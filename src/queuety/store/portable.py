@@ -265,9 +265,9 @@ def _short(value: Any) -> str:
 
 
 _ID: Final = Whole(1)
-_VISIT: Final = Whole(1)
 _INDEX: Final = Whole(0, _INTEGER)
-_COUNT: Final = Whole()
+_COUNT: Final = Whole(0, 2**62)  # it will be counted on
+_VISIT: Final = Whole(1, 2**62)
 _ANY: Final = Whole(-(2**63))
 _NAME: Final = Words(NAME)
 _TIME: Final = Moment()
@@ -303,8 +303,11 @@ WORKFLOW: Final = (
 )
 """The run itself; its state stands beside these."""
 
+STATE: Final = Field("state", "state", _STATE)
+TAG: Final = _NAME
+
 EVENT: Final = (
-    Field("seq", "seq", Whole(1)),
+    Field("seq", "seq", _VISIT),
     Field("entry", "entry", OneOf([word.value for word in Entry])),
     Field("at", "at_us", _TIME),
     Field("started_at", "started_us", _TIME, optional=True),
@@ -349,7 +352,7 @@ JOB: Final = (
 )
 
 SIGNAL: Final = (
-    Field("seq", "seq", Whole(1)),
+    Field("seq", "seq", _VISIT),
     Field("name", "name", _NAME),
     Field("payload", "payload", _OBJECT),
     Field("at", "at_us", _TIME),
