@@ -23,9 +23,10 @@ SOURCES = {
     "queues": "QueueVerbs",
     "bulk": "BulkVerbs",
     "repair": "RepairVerbs",
-    "signals": "SignalVerbs",
     "steering": "SteeringVerbs",
+    "signals": "SignalVerbs",
     "streams": "StreamVerbs",
+    "portable": "PortableVerbs",
     "why": "WhyVerbs",
     "changing": "ChangingVerbs",
     "running": "RunningVerbs",
@@ -86,23 +87,20 @@ def generated() -> str:
             if isinstance(node, ast.ClassDef) and node.name == class_name:
                 methods += [_method(verb) for verb in node.body if _is_verb(verb)]
     imports |= {f"from queuety.app.{module} import {name}" for module, name in SOURCES.items() if module != "core"}
-    bases = ", ".join(_derived_first())
+    bases = ", ".join(_outermost())
     text = HEAD.format(imports="\n".join(sorted(imports)), bases=bases) + "\n".join(methods)
     return _tidy(text)
 
 
-def _derived_first() -> list[str]:
-    """The verb classes, each before what it builds on."""
-    builds_on: dict[str, list[str]] = {}
+def _outermost() -> list[str]:
+    """The verb classes that no other one builds on: together they have every verb."""
+    names = list(SOURCES.values())
+    built_on: set[str] = set()
     for module, name in SOURCES.items():
         tree = ast.parse((APP / f"{module}.py").read_text())
         (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-        builds_on[name] = [ast.unparse(base) for base in found.bases]
-
-    def depth(name: str) -> int:
-        return 1 + max(map(depth, builds_on.get(name, ())), default=0)
-
-    return sorted((name for name in builds_on if name != SOURCES["core"]), key=depth, reverse=True)
+        built_on |= {ast.unparse(base) for base in found.bases}
+    return [name for name in names if name not in built_on]
 
 
 def _is_import(node: ast.stmt) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 from queuety.app.bulk import BulkVerbs
 from queuety.app.changing import ChangingVerbs
 from queuety.app.jobs import JobVerbs
+from queuety.app.portable import PortableVerbs
 from queuety.app.queues import QueueVerbs
-from queuety.app.repair import RepairVerbs
 from queuety.app.results import BulkResult
 from queuety.app.running import RunningVerbs
-from queuety.app.signals import SignalVerbs
-from queuety.app.steering import SteeringVerbs
 from queuety.app.streams import StreamVerbs
 from queuety.app.templates import TemplateVerbs
 from queuety.app.why import WhyVerbs
-from queuety.app.workflows import WorkflowVerbs
 from queuety.define.builder import WorkflowBuilder
 from queuety.engine.migrating import Move
 from queuety.inspect.diff import WorkflowDiff
@@ -31,6 +29,7 @@ from queuety.inspect.why import Why
 from queuety.model import (
     ErrorKind,
     JobStatus,
+    Json,
     Priority,
     WorkflowStatus,
 )
@@ -40,18 +39,7 @@ if TYPE_CHECKING:
 
 
 class AsyncVerbs(
-    BulkVerbs,
-    TemplateVerbs,
-    RepairVerbs,
-    WorkflowVerbs,
-    JobVerbs,
-    QueueVerbs,
-    SignalVerbs,
-    SteeringVerbs,
-    StreamVerbs,
-    WhyVerbs,
-    ChangingVerbs,
-    RunningVerbs,
+    TemplateVerbs, JobVerbs, QueueVerbs, BulkVerbs, StreamVerbs, PortableVerbs, WhyVerbs, ChangingVerbs, RunningVerbs
 ):
     """Each verb as a coroutine: the same, run in a thread."""
 
@@ -384,6 +372,35 @@ class AsyncVerbs(
         """See `run_now`."""
         await asyncio.to_thread(self.run_now, workflow_id, actor=actor, reason=reason)
 
+    async def pause_workflow_async(
+        self, workflow_id: int, *, actor: str | None = None, reason: str | None = None
+    ) -> None:
+        """See `pause_workflow`."""
+        await asyncio.to_thread(self.pause_workflow, workflow_id, actor=actor, reason=reason)
+
+    async def resume_workflow_async(
+        self, workflow_id: int, *, actor: str | None = None, reason: str | None = None
+    ) -> None:
+        """See `resume_workflow`."""
+        await asyncio.to_thread(self.resume_workflow, workflow_id, actor=actor, reason=reason)
+
+    async def retry_workflow_async(
+        self,
+        workflow_id: int,
+        *,
+        with_state: Mapping[str, Any] | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """See `retry_workflow`."""
+        await asyncio.to_thread(self.retry_workflow, workflow_id, with_state=with_state, actor=actor, reason=reason)
+
+    async def cancel_workflow_async(
+        self, workflow_id: int, *, actor: str | None = None, reason: str | None = None
+    ) -> None:
+        """See `cancel_workflow`."""
+        await asyncio.to_thread(self.cancel_workflow, workflow_id, actor=actor, reason=reason)
+
     async def signal_async(
         self, workflow_id: int, name: str, data: Any = None, *, actor: str | None = None, reason: str | None = None
     ) -> None:
@@ -426,34 +443,27 @@ class AsyncVerbs(
         """See `submit_workflow_input`."""
         await asyncio.to_thread(self.submit_workflow_input, workflow_id, data, signal_name, actor=actor, reason=reason)
 
-    async def pause_workflow_async(
-        self, workflow_id: int, *, actor: str | None = None, reason: str | None = None
-    ) -> None:
-        """See `pause_workflow`."""
-        await asyncio.to_thread(self.pause_workflow, workflow_id, actor=actor, reason=reason)
+    async def export_workflow_async(self, workflow_id: int) -> dict[str, Json]:
+        """See `export_workflow`."""
+        return await asyncio.to_thread(self.export_workflow, workflow_id)
 
-    async def resume_workflow_async(
-        self, workflow_id: int, *, actor: str | None = None, reason: str | None = None
+    async def export_workflow_to_file_async(
+        self, workflow_id: int, path: str | os.PathLike[str], *, replace: bool = False
     ) -> None:
-        """See `resume_workflow`."""
-        await asyncio.to_thread(self.resume_workflow, workflow_id, actor=actor, reason=reason)
+        """See `export_workflow_to_file`."""
+        await asyncio.to_thread(self.export_workflow_to_file, workflow_id, path, replace=replace)
 
-    async def retry_workflow_async(
-        self,
-        workflow_id: int,
-        *,
-        with_state: Mapping[str, Any] | None = None,
-        actor: str | None = None,
-        reason: str | None = None,
-    ) -> None:
-        """See `retry_workflow`."""
-        await asyncio.to_thread(self.retry_workflow, workflow_id, with_state=with_state, actor=actor, reason=reason)
+    async def replay_workflow_async(
+        self, data: Mapping[str, Any], *, actor: str | None = None, reason: str | None = None
+    ) -> int:
+        """See `replay_workflow`."""
+        return await asyncio.to_thread(self.replay_workflow, data, actor=actor, reason=reason)
 
-    async def cancel_workflow_async(
-        self, workflow_id: int, *, actor: str | None = None, reason: str | None = None
-    ) -> None:
-        """See `cancel_workflow`."""
-        await asyncio.to_thread(self.cancel_workflow, workflow_id, actor=actor, reason=reason)
+    async def replay_workflow_from_file_async(
+        self, path: str | os.PathLike[str], *, actor: str | None = None, reason: str | None = None
+    ) -> int:
+        """See `replay_workflow_from_file`."""
+        return await asyncio.to_thread(self.replay_workflow_from_file, path, actor=actor, reason=reason)
 
     async def why_async(self, id_: int) -> Why:
         """See `why`."""
