@@ -53,14 +53,17 @@ class AsyncVerbs(
         payload: Any = None,
         *,
         idempotency_key: str | None = None,
+        tags: Iterable[str] = (),
         connection: AsyncConnection | AsyncSession | None = None,
     ) -> int:
         """See `run_workflow`."""
         if connection is not None:
             return await connection.run_sync(
-                lambda theirs: self.run_workflow(name, payload, idempotency_key=idempotency_key, connection=theirs)
+                lambda theirs: self.run_workflow(
+                    name, payload, idempotency_key=idempotency_key, tags=tags, connection=theirs
+                )
             )
-        return await asyncio.to_thread(self.run_workflow, name, payload, idempotency_key=idempotency_key)
+        return await asyncio.to_thread(self.run_workflow, name, payload, idempotency_key=idempotency_key, tags=tags)
 
     async def dispatch_workflow_async(
         self, builder: WorkflowBuilder, payload: Any = None, *, connection: AsyncConnection | AsyncSession | None = None
@@ -76,16 +79,19 @@ class AsyncVerbs(
         payload: Any = None,
         *,
         idempotency_key: str | None = None,
+        tags: Iterable[str] = (),
         connection: AsyncConnection | AsyncSession | None = None,
     ) -> int:
         """See `dispatch_definition`."""
         if connection is not None:
             return await connection.run_sync(
                 lambda theirs: self.dispatch_definition(
-                    definition, payload, idempotency_key=idempotency_key, connection=theirs
+                    definition, payload, idempotency_key=idempotency_key, tags=tags, connection=theirs
                 )
             )
-        return await asyncio.to_thread(self.dispatch_definition, definition, payload, idempotency_key=idempotency_key)
+        return await asyncio.to_thread(
+            self.dispatch_definition, definition, payload, idempotency_key=idempotency_key, tags=tags
+        )
 
     async def dispatch_many_async(self, builder: WorkflowBuilder, payloads: Iterable[Any]) -> list[int]:
         """See `dispatch_many`."""

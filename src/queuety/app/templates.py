@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from queuety.app.workflows import WorkflowVerbs
 from queuety.define import files
 from queuety.define.builder import WorkflowBuilder
+from queuety.define.names import check_tags
 from queuety.define.templates import WorkflowTemplate, builder_given, builder_in, built
 from queuety.define.wire import read_label
 
@@ -32,18 +34,20 @@ class TemplateVerbs(WorkflowVerbs):
         payload: Any = None,
         *,
         idempotency_key: str | None = None,
+        tags: Iterable[str] = (),
         connection: Connection | Session | scoped_session[Session] | None = None,
     ) -> int:
         """Starts a run of the template of this name and gives back its id.
 
         Of several with one `idempotency_key` the first wins; a key that was set on the builder means nothing here.
-        `connection` as in `dispatch_workflow`. Raises `NotFoundError` if no such template is registered here,
-        `PayloadError` for a payload that is not a mapping of JSON or holds a key that starts with `_`.
+        `tags` as in `dispatch_definition`, `connection` as in `dispatch_workflow`. Raises `NotFoundError` if no such
+        template is registered here, `PayloadError` for a payload that is not a mapping of JSON or holds a key that
+        starts with `_`.
         """
         definition = self.templates.definition(name)
         if idempotency_key is not None:
             idempotency_key = read_label(idempotency_key, f"run_workflow({name!r}): idempotency_key")
-        return self._start(definition, payload, idempotency_key, connection)
+        return self._start(definition, payload, idempotency_key, connection, check_tags(tags, what="tags"))
 
     def workflow_templates(self) -> dict[str, WorkflowTemplate]:
         """The templates that are registered here, by name; a fresh mapping, sorted by name."""

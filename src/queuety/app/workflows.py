@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from queuety.app.core import Core, checked_timeout, known_id
 from queuety.commands.dispatch import start_run, start_runs
 from queuety.define.builder import WorkflowBuilder
+from queuety.define.names import check_tags
 from queuety.define.payloads import workflow_payload
 from queuety.define.wire import definition_from_json
 from queuety.errors import DefinitionError, NotFoundError, WaitTimeout
@@ -46,7 +47,7 @@ class WorkflowVerbs(Core):
         committed or rolled back with it. Raises `DefinitionError` for a workflow without steps, `PayloadError` for a
         payload that is not a mapping of JSON or holds a key that starts with `_`; nothing is written then.
         """
-        return self._start(_builder(builder).build(self.registry), payload, builder.key, connection)
+        return self._start(_builder(builder).build(self.registry), payload, builder.key, connection, builder.tags)
 
     def dispatch_definition(
         self,
@@ -54,14 +55,16 @@ class WorkflowVerbs(Core):
         payload: Any = None,
         *,
         idempotency_key: str | None = None,
+        tags: Iterable[str] = (),
         connection: Connection | Session | scoped_session[Session] | None = None,
     ) -> int:
         """Starts a run of a definition in its JSON form (`builder.definition()`) and gives back its id.
 
         Of several dispatches of one workflow name with one `idempotency_key` the first wins; all give back its id.
-        Raises as `dispatch_workflow`.
+        `tags` are words that the run may be found by (`list_workflows(tag=…)`). Raises as `dispatch_workflow`.
         """
-        return self._start(definition_from_json(definition, self.registry), payload, idempotency_key, connection)
+        known = definition_from_json(definition, self.registry)
+        return self._start(known, payload, idempotency_key, connection, check_tags(tags, what="tags"))
 
     def dispatch_many(self, builder: WorkflowBuilder, payloads: Iterable[Any]) -> list[int]:
         """Starts a run per payload, all or none, in few statements; gives back their ids in order.
@@ -83,7 +86,7 @@ class WorkflowVerbs(Core):
 
         def unit(tx: Tx) -> list[int]:
             now_us = tx.now_us()
-            ids = start_runs(tx, definition, checked, now_us=now_us)
+            ids = start_runs(tx, definition, checked, tags=builder.tags, now_us=now_us)
             made[:] = [(ids, now_us)]
             return ids
 
@@ -98,6 +101,7 @@ class WorkflowVerbs(Core):
         payload: Any,
         idempotency_key: str | None,
         connection: Connection | Session | scoped_session[Session] | None,
+        tags: Sequence[str] = (),
     ) -> int:
         checked = self._checked(payload)
         door = self.door
@@ -108,7 +112,9 @@ class WorkflowVerbs(Core):
                 else:
                     self.definitions.ensure_in(tx, definition)
                 workflow_id = tx.reserve(1)[0]
-                return start_run(tx, definition, checked, workflow_id=workflow_id, idempotency_key=idempotency_key)
+                return start_run(
+                    tx, definition, checked, workflow_id=workflow_id, idempotency_key=idempotency_key, tags=tags
+                )
         self.definitions.ensure(door, definition)
         made: list[tuple[int, int]] = []
 
@@ -116,7 +122,13 @@ class WorkflowVerbs(Core):
             (workflow_id,), now_us = tx.reserve(1), tx.now_us()
             made[:] = [(workflow_id, now_us)]
             return start_run(
-                tx, definition, checked, workflow_id=workflow_id, idempotency_key=idempotency_key, now_us=now_us
+                tx,
+                definition,
+                checked,
+                workflow_id=workflow_id,
+                idempotency_key=idempotency_key,
+                tags=tags,
+                now_us=now_us,
             )
 
         def landed(tx: Tx) -> int | None:

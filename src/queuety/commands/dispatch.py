@@ -10,6 +10,7 @@ from queuety.errors import StoreError
 from queuety.model import Definition, Json, NewJob, StartRun
 from queuety.store import load, settle
 from queuety.store.door import Tx
+from queuety.store.tags import add as add_tags
 
 
 def start_run(
@@ -19,17 +20,19 @@ def start_run(
     *,
     workflow_id: int,
     idempotency_key: str | None = None,
+    tags: Sequence[str] = (),
     now_us: int | None = None,
 ) -> int:
     """Starts one run under this new id and gives back its id, or that of the run which the key already names.
 
-    `now_us` is when it is created, the transaction's own time without.
+    A run that is only found keeps the tags it has. `now_us` is when it is created, the transaction's own time without.
     """
     if idempotency_key is not None:
         earlier = load.id_of_key(tx, definition.name, idempotency_key)
         if earlier is not None:
             return earlier
-    is_new = _start(tx, definition, [(workflow_id, payload)], idempotency_key=idempotency_key, now_us=now_us)
+    runs = [(workflow_id, payload)]
+    is_new = _start(tx, definition, runs, idempotency_key=idempotency_key, tags=tags, now_us=now_us)
     if is_new or idempotency_key is None:
         return workflow_id
     # Of several that pass the first look at once, the unique key lets one in; the others read again, past what their
@@ -41,13 +44,18 @@ def start_run(
 
 
 def start_runs(
-    tx: Tx, definition: Definition, payloads: Sequence[Mapping[str, Json]], *, now_us: int | None = None
+    tx: Tx,
+    definition: Definition,
+    payloads: Sequence[Mapping[str, Json]],
+    *,
+    tags: Sequence[str] = (),
+    now_us: int | None = None,
 ) -> list[int]:
-    """Starts a run per payload, in few statements; their ids in order."""
+    """Starts a run per payload, in few statements; their ids in order. Each gets all the tags."""
     if not payloads:
         return []
     ids = tx.reserve(len(payloads))
-    _start(tx, definition, list(zip(ids, payloads, strict=True)), idempotency_key=None, now_us=now_us)
+    _start(tx, definition, list(zip(ids, payloads, strict=True)), idempotency_key=None, tags=tags, now_us=now_us)
     return ids
 
 
@@ -57,6 +65,7 @@ def _start(
     runs: Sequence[tuple[int, Mapping[str, Json]]],
     *,
     idempotency_key: str | None,
+    tags: Sequence[str],
     now_us: int | None,
 ) -> bool:
     """Starts them; False, and nothing is written, if the key is taken."""
@@ -69,6 +78,8 @@ def _start(
             return False
     else:
         settle.add_workflows(tx, rows)
+    if tags:
+        add_tags(tx, ((workflow_id, tag) for workflow_id, _ in runs for tag in tags))
     plan = settle.Plan.of(effects)
     settle.write(tx, plan, {})
     settle.add_jobs(tx, plan.added, now_us=now_us)
