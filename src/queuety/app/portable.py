@@ -12,6 +12,7 @@ from typing import Any
 
 from queuety import codec
 from queuety.app.core import Core, known_id
+from queuety.app.steering import checked_by
 from queuety.commands.replay import replay
 from queuety.errors import NotFoundError
 from queuety.inspect import export
@@ -62,8 +63,7 @@ class PortableVerbs(Core):
             self.definitions,
             data,
             max_bytes=self.settings.max_value_bytes,
-            actor=actor,
-            reason=reason,
+            by=checked_by(actor, reason),
         )
         self._ring()
         return found

@@ -9,6 +9,7 @@ from typing import Any
 from queuety.commands.deciding import start_all
 from queuety.commands.definitions import Definitions
 from queuety.commands.imported import Imported, read_export
+from queuety.commands.steer import NOBODY, By
 from queuety.engine.decide import Decision
 from queuety.engine.replaying import copy_of, replayed
 from queuety.errors import DefinitionError, StoreError
@@ -25,8 +26,7 @@ def replay(
     data: Any,
     *,
     max_bytes: int,
-    actor: str | None = None,
-    reason: str | None = None,
+    by: By = NOBODY,
 ) -> int:
     """The id of a new run that is as far as the exported one was; once, also if the connection is lost on committing.
 
@@ -45,7 +45,7 @@ def replay(
         copy = copy_of(imported.workflow, new_id=run_id, now_us=now_us)
         held = importing.add_run(tx, copy, imported.payload)
         importing.add_belongings(tx, run_id, imported.own, dict(zip(named, new, strict=True)))
-        decision = _decide(tx, imported, copy, operation=operation, now_us=now_us, actor=actor, reason=reason)
+        decision = _decide(tx, imported, copy, operation=operation, now_us=now_us, by=by)
         # What an attempt had yielded is handed to the first one here; past the step that yields it belongs to nobody.
         if decision.workflow.visit == copy.visit + (not copy.status.is_terminal):
             importing.add_chunks(tx, run_id, imported.own.chunks, visit=decision.workflow.visit)
@@ -61,16 +61,7 @@ def replay(
     return door.write(unit, landed=landed)
 
 
-def _decide(
-    tx: Tx,
-    imported: Imported,
-    copy: Workflow,
-    *,
-    operation: int,
-    now_us: int,
-    actor: str | None,
-    reason: str | None,
-) -> Decision:
+def _decide(tx: Tx, imported: Imported, copy: Workflow, *, operation: int, now_us: int, by: By) -> Decision:
     """How the copy goes on, with facts read as they are asked for."""
     facts: dict[Need, Any] = {}
     while True:
@@ -81,8 +72,8 @@ def _decide(
                 imported.definition,
                 operation=operation,
                 now_us=now_us,
-                actor=actor,
-                reason=reason,
+                actor=by.actor,
+                reason=by.reason,
                 facts=facts,
             )
         except Lacking as lack:

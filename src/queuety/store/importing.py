@@ -10,22 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Table
-
 from queuety.codec import encode
 from queuety.model import Workflow
 from queuety.store import settle
 from queuety.store.load import Held
-from queuety.store.statements import CHUNK_COLUMNS, GROUP_COLUMNS, HISTORY_COLUMNS, SIGNAL_COLUMNS
+from queuety.store.statements import (
+    ARTIFACT_COLUMNS,
+    CHECKPOINT_COLUMNS,
+    CHUNK_COLUMNS,
+    GROUP_COLUMNS,
+    HISTORY_COLUMNS,
+    SIGNAL_COLUMNS,
+    TAG_COLUMNS,
+)
 from queuety.store.tx import Tx
 
 Row = Mapping[str, Any]
 
-_CHECKPOINT_COLUMNS: Final = ("run_id", "seq", "state")
-_TAG_COLUMNS: Final = ("tag", "workflow_id")
-_ARTIFACT_COLUMNS: Final = (
-    *("workflow_id", "name", "kind", "content", "data", "metadata", "step_index", "created_us", "updated_us"),
-)
 _JOB_COLUMNS: Final = (
     *("id", "role", "phase", "queue", "priority_rank", "due_us", "handler", "attempts", "max_attempts", "suspect"),
     *("workflow_id", "step_index", "visit", "branch", "entries", "payload", "config", "options", "progress"),
@@ -66,35 +67,30 @@ def add_run(tx: Tx, workflow: Workflow, payload: str) -> Held:
 
 def add_belongings(tx: Tx, run_id: int, own: Belongings, job_ids: Mapping[int, int]) -> None:
     """Adds all rows but the chunks; `job_ids` has a new id for each of `own.job_ids()`."""
-    tables = tx.tables
-    history = ({**row, "job_id": job_ids.get(row["job_id"])} for row in own.history)
-    _add(tx, tables.history, HISTORY_COLUMNS, history, run_id=run_id)
-    _add(tx, tables.checkpoints, _CHECKPOINT_COLUMNS, own.checkpoints, run_id=run_id)
-    jobs = ({**row, "id": job_ids[row["id"]], "suspect": 0} for row in own.jobs)
-    _add(tx, tables.jobs, _JOB_COLUMNS, jobs, workflow_id=run_id)
-    _add(tx, tables.signals, SIGNAL_COLUMNS, own.signals, workflow_id=run_id)
-    _add(tx, tables.groups, GROUP_COLUMNS, own.groups, workflow_id=run_id)
-    _add(tx, tables.tags, _TAG_COLUMNS, ({"tag": tag} for tag in own.tags), workflow_id=run_id)
-    for row in own.artifacts:
-        _add_artifact(tx, {**row, "workflow_id": run_id})
+    statements, cursor = tx.statements, tx.cursor
+    history = ({**row, "run_id": run_id, "job_id": job_ids.get(row["job_id"])} for row in own.history)
+    if rows := _tuples(HISTORY_COLUMNS, history):
+        statements.add_history(cursor, rows)
+    if rows := _tuples(CHECKPOINT_COLUMNS, ({**row, "run_id": run_id} for row in own.checkpoints)):
+        statements.keep_checkpoints(cursor, rows)
+    if rows := _tuples(SIGNAL_COLUMNS, ({**row, "workflow_id": run_id} for row in own.signals)):
+        statements.add_signals(cursor, rows)
+    if rows := _tuples(GROUP_COLUMNS, ({**row, "workflow_id": run_id} for row in own.groups)):
+        statements.keep_groups(cursor, rows)
+    if rows := _tuples(TAG_COLUMNS, ({"tag": tag, "workflow_id": run_id} for tag in own.tags)):
+        statements.add_tags(cursor, rows)
+    jobs = ({**row, "id": job_ids[row["id"]], "suspect": 0, "workflow_id": run_id} for row in own.jobs)
+    if rows := _tuples(_JOB_COLUMNS, jobs):
+        statements.bulk.insert(tx.tables.jobs, _JOB_COLUMNS)(cursor, rows)
+    for row in _tuples(ARTIFACT_COLUMNS, ({**row, "workflow_id": run_id} for row in own.artifacts)):
+        statements.keep_artifacts(cursor, [row])  # each may be as large as a packet
 
 
 def add_chunks(tx: Tx, run_id: int, chunks: Sequence[Row], *, visit: int) -> None:
     """Adds what a streaming step has yielded, as of this visit."""
-    rows = ({**row, "visit": visit} for row in chunks)
-    _add(tx, tx.tables.chunks, CHUNK_COLUMNS, rows, workflow_id=run_id)
+    if rows := _tuples(CHUNK_COLUMNS, ({**row, "workflow_id": run_id, "visit": visit} for row in chunks)):
+        tx.statements.bulk.insert(tx.tables.chunks, CHUNK_COLUMNS)(tx.cursor, rows)
 
 
-def _add(tx: Tx, table: Table, columns: Sequence[str], rows: Iterable[Row], **same: Any) -> None:
-    found = [tuple({**row, **same}[name] for name in columns) for row in rows]
-    if found:
-        tx.statements.bulk.insert(table, columns)(tx.cursor, found)
-
-
-def _add_artifact(tx: Tx, row: Row) -> None:
-    """One at a time: arrays of bytes are nothing that every driver knows."""
-    values = ", ".join([tx.statements.parameter] * len(_ARTIFACT_COLUMNS))
-    tx.cursor.execute(
-        f"INSERT INTO {tx.tables.artifacts.name} ({', '.join(_ARTIFACT_COLUMNS)}) VALUES ({values})",
-        [row[name] for name in _ARTIFACT_COLUMNS],
-    )
+def _tuples(columns: Sequence[str], rows: Iterable[Row]) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in columns) for row in rows]
