@@ -1,5 +1,7 @@
 """Answers to what steps must know before they can decide, for several runs in few statements. Nothing is locked.
 
+What a run asks about its own past is answered in `recall`.
+
 A run that is asked for is read as last committed: every statement here sees that on each database (READ COMMITTED; on
 SQLite whoever writes sees it all). What a run keeps for itself cannot change meanwhile: whoever asks holds its lock.
 """
@@ -24,7 +26,7 @@ from queuety.model.needs import (
     Signal,
     Standing,
 )
-from queuety.store import load
+from queuety.store import load, recall
 from queuety.store.load import Runs
 from queuety.store.tx import Tx
 
@@ -64,6 +66,7 @@ def read_facts(
         *_states(tx, _of(pairs, NeedStates), runs or Runs(), illegible),
         *_groups(tx, _of(pairs, NeedGroup)),
         *_parts(tx, _of(pairs, NeedParts)),
+        *recall.answers(tx, pairs),
     ):
         found[run_id][need] = answer
     if illegible:
