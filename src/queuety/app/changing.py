@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from queuety.app.core import Core, known_id, read_count
+from queuety.app.steering import checked_by
 from queuety.codec import decode
-from queuety.commands.steer import tell
+from queuety.commands.steer import By, tell
 from queuety.define.builder import WorkflowBuilder
 from queuety.engine.migrating import Move, MoveVerdict
 from queuety.errors import DefinitionError, InvalidStateError, NotFoundError
@@ -80,7 +81,7 @@ class ChangingVerbs(Core):
         Raises `InvalidStateError`, which says why, if the run cannot be moved as it stands, `NotFoundError` for an
         unknown run or version, `DefinitionError` for a step map that does not fit.
         """
-        wanted = self._wanted(to)
+        wanted, by = self._wanted(to), checked_by(actor, reason)
         with self.door.reading(one_moment=True) as connection:
             row, versions = self._standing(connection, workflow_id)
             name = changing.name_of(connection, self._door.tables, row["definition_hash"]) or row["name"]
@@ -89,7 +90,7 @@ class ChangingVerbs(Core):
             if dry_run:
                 return self._moves(connection, [row], versions, target, checked)[workflow_id]
         self._store(wanted)
-        operation = self._move(workflow_id, target.read(), checked, actor, reason)
+        operation = self._move(workflow_id, target.read(), checked, by)
         with self.door.reading() as connection:
             return _move_told(changing.control_of(connection, self._door.tables, workflow_id, operation))
 
@@ -110,7 +111,7 @@ class ChangingVerbs(Core):
         One that cannot be moved is told of and stops no other. `ids` are those that are meant, if not all; at most
         `limit` are moved. The rest as in `migrate_workflow`.
         """
-        wanted = self._wanted(to)
+        wanted, by = self._wanted(to), checked_by(actor, reason)
         most = None if limit is None else read_count(limit, "limit", least=1)
         chosen = None if ids is None else sorted({workflow_id for one in ids if (workflow_id := known_id(one, "ids"))})
         with self.door.reading(one_moment=True) as connection:
@@ -130,7 +131,7 @@ class ChangingVerbs(Core):
                 continue
             try:
                 if not dry_run:
-                    self._move(workflow_id, definition, checked, actor, reason)
+                    self._move(workflow_id, definition, checked, by)
             except (InvalidStateError, NotFoundError) as error:
                 refused.append(RefusedMove(workflow_id, None, str(error)))
             else:
@@ -207,15 +208,13 @@ class ChangingVerbs(Core):
         if isinstance(wanted, Definition):
             self.definitions.ensure(self.door, wanted)
 
-    def _move(
-        self, workflow_id: int, definition: Definition, step_map: StepMap, actor: str | None, reason: str | None
-    ) -> int:
+    def _move(self, workflow_id: int, definition: Definition, step_map: StepMap, by: By) -> int:
         """Moves the run; gives back the operation under which its history has it."""
         made: list[int] = []
 
         def event(operation: int) -> Commanded:
             made.append(operation)
-            return Commanded(Migrate(definition, step_map), operation, actor, reason)
+            return Commanded(Migrate(definition, step_map), operation, by.actor, by.reason)
 
         tell(self.door, self.definitions, workflow_id, event)
         self._ring()

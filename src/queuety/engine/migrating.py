@@ -293,7 +293,7 @@ def _called(here: StepSpec, there: StepSpec) -> str:
 def _goes_on(workflow: Workflow, name: str, *, has_jobs: bool) -> str:
     if workflow.status is _FAILED:
         return f"{name} has failed; a retry goes on with it there"
-    return f"{name} is the same there, and {'its jobs go on' if has_jobs else 'it goes on'} as it was"
+    return f"{name} is the same there, and {'its jobs go on as they were' if has_jobs else 'it goes on as it was'}"
 
 
 def _change(here: StepSpec, there: StepSpec, at: int, to_step: int, *, is_alike: bool) -> str:
