@@ -8,6 +8,7 @@ import typer
 
 from queuety.cli import inputs
 from queuety.cli.exits import Refusal
+from queuety.cli.many import By, asked
 from queuety.cli.options import FormatOption, IdArgument, command
 from queuety.cli.output import Format
 from queuety.cli.target import Place
@@ -27,7 +28,7 @@ NameOption = Annotated[
 def add_to(group: typer.Typer) -> None:
     """Adds the commands of this file."""
     for name, function in (("signal", signal), ("approve", approve), ("reject", reject), ("input", submit)):
-        command(group, name)(function)
+        command(group, name)(asked(function))
 
 
 def signal(
@@ -36,13 +37,15 @@ def signal(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The signal's name.", show_default=False)],
     given: GivenArgument = None,
     data: DataOption = None,
+    *,
+    by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Send a run a signal; it is kept until a wait uses it."""
     sent = _data(given, data)
 
     def do(app: Queuety) -> None:
-        app.signal(workflow_id, name, sent)
+        app.signal(workflow_id, name, sent, **by)
 
     steer(place, workflow_id, form, do)
 
@@ -53,11 +56,13 @@ def approve(
     given: GivenArgument = None,
     data: DataOption = None,
     name: NameOption = None,
+    *,
+    by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Say yes to a run that waits for an approval or a decision."""
     sent = _data(given, data)
-    steer(place, workflow_id, form, lambda app: app.approve_workflow(workflow_id, sent, name))
+    steer(place, workflow_id, form, lambda app: app.approve_workflow(workflow_id, sent, name, **by))
 
 
 def reject(
@@ -66,11 +71,13 @@ def reject(
     given: GivenArgument = None,
     data: DataOption = None,
     name: NameOption = None,
+    *,
+    by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Say no to a run that waits for a decision."""
     sent = _data(given, data)
-    steer(place, workflow_id, form, lambda app: app.reject_workflow(workflow_id, sent, name))
+    steer(place, workflow_id, form, lambda app: app.reject_workflow(workflow_id, sent, name, **by))
 
 
 def submit(
@@ -79,11 +86,13 @@ def submit(
     given: GivenArgument = None,
     data: DataOption = None,
     name: NameOption = None,
+    *,
+    by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Hand a run the input that it waits for."""
     sent = _data(given, data)
-    steer(place, workflow_id, form, lambda app: app.submit_workflow_input(workflow_id, sent, name))
+    steer(place, workflow_id, form, lambda app: app.submit_workflow_input(workflow_id, sent, name, **by))
 
 
 def _data(given: str | None, option: str | None) -> dict[str, Any] | None:

@@ -29,10 +29,6 @@ def add_to(group: typer.Typer) -> None:
         ("status", status),
         ("list", list_workflows),
         ("timeline", timeline),
-        ("pause", pause),
-        ("resume", resume),
-        ("retry", retry),
-        ("cancel", cancel),
     ):
         command(group, name)(function)
 
@@ -55,6 +51,9 @@ def dispatch(
     key: Annotated[
         str | None, typer.Option("--key", help="Idempotency key: a second dispatch with it starts nothing.")
     ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="A word that the run may be found by; may be given again.")
+    ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Start a run. It prints the id."""
@@ -66,12 +65,14 @@ def dispatch(
     if definition is not None:
         described = inputs.file_object(definition, what="--definition")
         with place.opened(makes_tables=True) as app:
-            workflow_id = app.dispatch_definition(described, given, idempotency_key=key)
+            workflow_id = app.dispatch_definition(described, given, idempotency_key=key, tags=tag or ())
     else:
         with place.opened(makes_tables=True) as app:
             builder = starts.builder_of(name or "", app, place.target())
             if key is not None:
                 builder.idempotency_key(key)
+            if tag:
+                builder.tag(*tag)
             workflow_id = app.dispatch_workflow(builder, given)
     if form is Format.JSON:
         show_json({"id": workflow_id})
@@ -145,26 +146,6 @@ def timeline(
         Column("result"),
     )
     show_table(columns, [_event_row(event) for event in events], empty="no events")
-
-
-def pause(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
-    """Let the current step finish and start no other."""
-    steer(place, workflow_id, form, lambda app: app.pause_workflow(workflow_id))
-
-
-def resume(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
-    """Go on after a pause."""
-    steer(place, workflow_id, form, lambda app: app.resume_workflow(workflow_id))
-
-
-def retry(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
-    """Go on at the step that failed, with fresh attempts."""
-    steer(place, workflow_id, form, lambda app: app.retry_workflow(workflow_id))
-
-
-def cancel(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
-    """End a run now; workers then run its on_cancel handler."""
-    steer(place, workflow_id, form, lambda app: app.cancel_workflow(workflow_id))
 
 
 def steer(place: Place, workflow_id: int, form: Format, do: Callable[[Queuety], None]) -> None:
