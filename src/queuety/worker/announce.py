@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from queuety.model import ErrorInfo, Failed, Job, RetryJob, Workflow
+from queuety.model import ErrorInfo, Failed, Job, RetryJob, Role, Workflow
 from queuety.worker.outcome import Unhandled
 from queuety.worker.turn import Turn
 
@@ -55,7 +55,7 @@ def failed_attempt(attempt: Failed, retry: RetryJob | None) -> str:
     job = attempt.job
     if retry is not None:
         then = f"tried again in {max(retry.due_us - retry.now_us, 0) / 1_000_000:.3g} s"
-    elif job.workflow_id is None:
+    elif job.workflow_id is None or job.role is Role.CLEANUP:
         then = f"buried; see `queuety inspect {job.id}`"
     else:
         then = "not tried again"
@@ -73,7 +73,16 @@ def failed_run(workflow: Workflow) -> str:
 
 def _called(job: Job) -> str:
     where = "" if job.workflow_id is None else f" of workflow {job.workflow_id}"
-    return f"{job.handler} (job {job.id}{where})"
+    return f"{job.handler} (job {job.id}{where}{_purpose(job)})"
+
+
+def _purpose(job: Job) -> str:
+    """What a job is there for that runs after the end of its run; nothing for any other."""
+    if job.role is not Role.CLEANUP:
+        return ""
+    if job.step_index is not None:
+        return f", to undo step {job.step_index}"
+    return f", its {(job.payload or {}).get('handler', 'cleanup')}"
 
 
 def _said(error: ErrorInfo) -> str:

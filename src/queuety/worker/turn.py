@@ -33,9 +33,10 @@ from queuety.store.door import Tx
 from queuety.store.load import Held, Runs
 from queuety.store.rows import Lease
 from queuety.store.settle import Plan, write
-from queuety.worker.outcome import Outcome, Returned, Unhandled, Work, broken
+from queuety.worker.outcome import Outcome, Returned, Unhandled, Work
 from queuety.worker.post import answers_for_missing, event_of
-from queuety.worker.works import Defaults, handler_unknown, orphaned, work_of
+from queuety.worker.prepare import prepare
+from queuety.worker.works import Defaults, handler_unknown
 
 _log = logging.getLogger("queuety.worker")
 
@@ -82,7 +83,7 @@ class Turn:
     settled: list[Outcome] = field(default_factory=list)
     carried: list[Outcome] = field(default_factory=list)
     lost: list[Outcome] = field(default_factory=list)
-    unprepared: list[Outcome] = field(default_factory=list)
+    unprepared: list[Failed | Unhandled] = field(default_factory=list)
     has_more: bool = False
     has_more_due: bool = False
     wakes_others: bool = False
@@ -122,7 +123,11 @@ def turn(
     result.stored = write(tx, plan, held)
     _refuse_late(tx, plan, result)
     jobs = _claim(tx, order, plan, result, now_us=now_us)
-    _prepare(tx, jobs, result, held, runs, definitions, defaults)
+    if jobs:
+        at_hand = {**held, **result.stored}
+        made = prepare(tx, jobs, at_hand, runs=runs, definitions=definitions, defaults=defaults)
+        result.works, result.unprepared = made.works, made.unprepared
+        result.stored = {**made.held, **result.stored}
     if result.wakes_others:
         tx.dialect.notify(tx.cursor, tx.tables.prefix)
     if order.was_asleep and result.works:
@@ -343,39 +348,3 @@ def _claim(tx: Tx, order: Order, plan: Plan, result: Turn, *, now_us: int) -> li
     result.has_more = result.has_more or left > 0 or (slots > 0 and len(claimed.jobs) >= slots)
     result.wakes_others = result.wakes_others or left > 0
     return jobs
-
-
-def _prepare(
-    tx: Tx,
-    jobs: Sequence[Job],
-    result: Turn,
-    held: Mapping[int, Held],
-    runs: Runs,
-    definitions: Definitions,
-    defaults: Defaults,
-) -> None:
-    """Finds what each claimed job needs to run: its workflow's state as it is now, its step, its options."""
-    strangers = {job.workflow_id for job in jobs if job.workflow_id is not None} - result.stored.keys() - held.keys()
-    unreadable: dict[int, str] = {}
-    around = load.read(tx, runs, strangers, strange=unreadable)
-    for job in jobs:
-        if job.workflow_id is None:
-            result.works.append(work_of(job, None, None, defaults))
-            continue
-        found = result.stored.get(job.workflow_id) or held.get(job.workflow_id) or around.get(job.workflow_id)
-        if job.workflow_id in unreadable:
-            reason = unreadable[job.workflow_id]
-            result.unprepared.append(Unhandled(job, f"this version of queuety cannot read its workflow: {reason}"))
-            continue
-        if found is None:
-            result.unprepared.append(orphaned(job, now_us=tx.now_us()))
-            continue
-        result.stored.setdefault(job.workflow_id, found)
-        try:
-            definition = definitions.get(tx, found.workflow.definition_hash)
-            size = found.state_bytes + found.delta_bytes
-            result.works.append(work_of(job, found.workflow, definition, defaults, state_characters=size))
-        except DefinitionError as error:
-            result.unprepared.append(Unhandled(job, f"this version of queuety cannot read the definition: {error}"))
-        except LookupError as error:
-            result.unprepared.append(broken(Returned(job), error, now_us=tx.now_us()))

@@ -17,6 +17,7 @@ from queuety.model import (
     Options,
     Role,
     Span,
+    State,
     Use,
     Workflow,
 )
@@ -42,12 +43,13 @@ def work_of(
     definition: Definition | None,
     defaults: Defaults,
     *,
+    state: State | None = None,
     state_characters: int = 0,
 ) -> Work:
     """The work that this job is.
 
-    A step's handler and options stand in the definition, any other job's in its own row. `state_characters` is what the
-    workflow's state takes at most.
+    A step's handler and options stand in the definition, any other job's in its own row. `state` is what the handler
+    gets, the workflow's own unless given, and `state_characters` what that takes at most.
     """
     step_name, iteration = None, None
     if workflow is not None and definition is not None and job.role is Role.STEP and job.step_index is not None:
@@ -57,11 +59,12 @@ def work_of(
     else:
         use = Use.CLEANUP if job.role is Role.CLEANUP else Use.STEP
         task = Task(HandlerRef(job.handler, job.config), job.options or NO_OPTIONS, use)
+        step_name = _undone_name(job, task.handler, definition)
     options = task.options
     return Work(
         job=job,
         ref=task.handler,
-        state=workflow.state if workflow is not None else {},
+        state=_state_of(workflow) if state is None else state,
         step_name=step_name,
         workflow_name=workflow.name if workflow is not None else None,
         options=options,
@@ -73,6 +76,32 @@ def work_of(
         arguments=task.arguments,
         shared=task.shared,
     )
+
+
+def _state_of(workflow: Workflow | None) -> State:
+    return {} if workflow is None else workflow.state
+
+
+def _undone_name(job: Job, handler: HandlerRef | None, definition: Definition | None) -> str | None:
+    """The name of the step that a compensation undoes; None for what is none.
+
+    If the run has moved to another definition meanwhile, the index is one of the earlier definition, which the handler
+    tells.
+    """
+    if definition is None or job.step_index is None or not 0 <= job.step_index < len(definition.steps):
+        return None
+    spec = definition.steps[job.step_index]
+    return spec.name if spec.compensation == handler else None
+
+
+def stateless(job: Job, seq: int, *, now_us: int) -> Failed:
+    """The final failure of a job that needs a state which is not to be had any more."""
+    error = ErrorInfo(
+        f"the state as of row {seq} of the history of workflow {job.workflow_id} is gone (its history was pruned), and "
+        f"{job.handler} undoes what was done there; undo it by hand",
+        "queuety.errors:SnapshotMissingError",
+    )
+    return Failed(job, error, Span(now_us, now_us, 0), is_final=True)
 
 
 def handler_unknown(outcome: Unhandled, *, now_us: int, since_us: int) -> Failed:
