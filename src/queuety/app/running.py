@@ -16,6 +16,7 @@ from queuety.model import Json
 from queuety.store import claims
 from queuety.store.door import Tx
 from queuety.worker.alone import Alone
+from queuety.worker.artifacts import StoredArtifacts
 from queuety.worker.drain import Drain
 from queuety.worker.execute import Executor
 from queuety.worker.loop import Loop
@@ -98,6 +99,8 @@ class RunningVerbs(Core):
             timeout_s=settings.timeout_seconds,
             jitter=settings.jitter,
             max_value_bytes=settings.max_value_bytes,
+            retention_days=settings.retention_days,
+            history_days=settings.history_days,
             is_supervised=is_supervised,
             takes_suspects_only=takes_suspects_only,
         )
@@ -120,6 +123,7 @@ class RunningVerbs(Core):
                 report=report,
                 heartbeat=self._beat,
                 chunks=StoredChunks(self._door, lease_s=self.settings.lease_seconds),
+                artifacts=StoredArtifacts(self._door, lease_s=self.settings.lease_seconds),
                 now_us=self._door.now_us,
                 owner=owner,
                 max_value_bytes=self.settings.max_value_bytes,

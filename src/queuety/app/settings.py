@@ -20,8 +20,10 @@ class Settings:
     timeout_seconds: the time limit of a handler that names none; None for no limit.
     idle_poll_seconds: the longest pause between two questions to the database.
     jitter: the largest share by which an exponential or linear back-off is lengthened at random.
-    max_value_bytes: the largest payload, result or state, encoded.
+    max_value_bytes: the largest payload, result, state or artifact, encoded.
     handler_grace_seconds: how long a job waits for a worker that knows its handler before it is buried.
+    retention_days: how long completed and cancelled runs and completed jobs are kept; None keeps them.
+    history_days: how long what happened to a run is kept while the run is; None keeps it as long as that.
     sqlite_synchronous: FULL survives a power cut; NORMAL may lose the last commits in one, and is faster.
     grace_seconds: how long a worker that is told to stop waits for running handlers.
     pool_size, pool_timeout_seconds: connections that are kept (as many more under load), and the wait for one.
@@ -35,6 +37,8 @@ class Settings:
     jitter: float = 0.1
     max_value_bytes: int = 8 * MiB
     handler_grace_seconds: float = 3600.0
+    retention_days: float | None = 7.0
+    history_days: float | None = None
     sqlite_synchronous: Literal["FULL", "NORMAL"] = "FULL"
     grace_seconds: float = 30.0
     pool_size: int = 5
@@ -66,6 +70,8 @@ class Settings:
 
 
 _WHOLE = frozenset({"max_value_bytes", "pool_size"})
+_KEEPING = frozenset({"retention_days", "history_days"})
+"""Where elsewhere zero may mean to keep all, and here would delete it."""
 _MAY_BE_ZERO = frozenset({"jitter", "handler_grace_seconds", "grace_seconds"})
 
 
@@ -90,6 +96,7 @@ def _check(name: str, value: Any) -> None:
     is_number = isinstance(value, int if name in _WHOLE else (int, float)) and not isinstance(value, bool)
     if not is_number or not (value >= 0 if name in _MAY_BE_ZERO else value > 0) or value == float("inf"):
         least = "not negative" if name in _MAY_BE_ZERO else "above zero"
-        raise DefinitionError(f"{name}={value!r}: a finite number that is {least} is needed")
+        keep = "; None keeps all" if name in _KEEPING else ""
+        raise DefinitionError(f"{name}={value!r}: a finite number that is {least} is needed{keep}")
     if name == "jitter" and value > 1:
         raise DefinitionError(f"jitter={value!r}: a share from 0 to 1 is needed")

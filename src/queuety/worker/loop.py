@@ -23,6 +23,7 @@ from queuety.worker.announce import Announcer
 from queuety.worker.execute import Executor
 from queuety.worker.maintain import Recovery, Sweep
 from queuety.worker.outcome import Outcome, Returned
+from queuety.worker.retain import Retention
 from queuety.worker.terms import Terms
 from queuety.worker.turn import Order, Turn
 from queuety.worker.turns import Turns
@@ -61,6 +62,8 @@ class Loop:
         self._turns = Turns(door, definitions, terms.defaults)
         self._announcer = Announcer()
         self._sweep = Sweep(door)
+        ages = (None, None) if terms.takes_suspects_only else (terms.retention_days, terms.history_days)
+        self._retention = Retention(door, definitions, *ages)
         self._recovery = Recovery(door, definitions, lease_s=terms.lease_s, longest_pause_s=terms.idle_poll_s)
         self._paused: frozenset[str] = frozenset()
         self._pauses = -1
@@ -169,7 +172,8 @@ class Loop:
         self._accept(result, order)
         if result.seen is not None:
             self._notice(line, result.seen)
-            self._reap(line)
+            self._do_chore(lambda: self._recovery.reap(line, self._turns.runs))
+            self._do_chores(line)
             self._reconcile(line)
             if result.has_more_due:
                 self._next_us, self._look_from = now_us, self._looked
@@ -246,7 +250,7 @@ class Loop:
 
     def _sleep(self, line: Line, now_us: int) -> None:
         """Waits until rung, until the next known moment, or until it is time to ask the database."""
-        timeout_s = self._wakes.poll_s
+        timeout_s = min(self._wakes.poll_s, self._retention.pause_s)
         if self._next_us is not None:
             due_s = max((self._next_us - now_us) / 1_000_000, self._look_from - time.monotonic(), 0.0)
             timeout_s = min(timeout_s, due_s)
@@ -265,6 +269,7 @@ class Loop:
             self._door.write(lambda tx: workers.set_sleeping(tx, self.owner, sleeping=True), on=line)
             self._wakes.is_asleep = True
         self._look(line)
+        self._do_chores(line)
 
     def _look(self, line: Line) -> None:
         """Asks the database, in one statement, whether there is something to do."""
@@ -290,10 +295,14 @@ class Loop:
             is_left = seen.next_us <= self._looked_us
             self._look_from = self._looked + (max(LOOK_AROUND_S, self._wakes.poll_s) if is_left else LOOK_AROUND_S)
 
-    def _reap(self, line: Line) -> None:
+    def _do_chores(self, line: Line) -> None:
+        """What every worker does beside its work, idle or not, now and then."""
+        self._do_chore(lambda: self._sweep.sweep(line))
+        self._do_chore(lambda: self._retention.look(line))
+
+    def _do_chore(self, chore: Callable[[], int]) -> None:
         try:
-            self._recovery.reap(line, self._turns.runs)
-            self._sweep.sweep(line)
+            chore()
         except StoreUnavailable:
             raise
         except Exception:  # noqa: BLE001 - another worker's chore too; our own work goes on

@@ -10,7 +10,10 @@ from queuety.worker.works import Defaults
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a worker works; `queues` in strict order, times in seconds (`timeout_s`: of a handler that names none)."""
+    """How a worker works; `queues` in strict order, times in seconds (`timeout_s`: of a handler that names none).
+
+    After `retention_days` what is over is deleted, after `history_days` what happened; None keeps it.
+    """
 
     queues: Sequence[str]
     concurrency: int
@@ -21,6 +24,8 @@ class Terms:
     timeout_s: float | None = 3600.0
     jitter: float = 0.1
     max_value_bytes: int | None = None
+    retention_days: float | None = None
+    history_days: float | None = None
     is_supervised: bool = False
     takes_suspects_only: bool = False
 
