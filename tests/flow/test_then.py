@@ -46,7 +46,7 @@ def changes_its_copy(state: State) -> None:
 
 @step
 def replaces(state: State) -> State:
-    return {"deep": {"only": 1}, "kept_null": None, "a": 2, "_hidden": "x", "_queuety_trace": {"input": 1}}
+    return {"deep": {"only": 1}, "kept_null": None, "a": 2, "_hidden": "x", "_queuety_trace": {"input": {"n": 1}}}
 
 
 @step

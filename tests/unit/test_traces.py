@@ -228,8 +228,8 @@ def test_an_empty_trace_is_none(rig: Rig, empty: Any) -> None:
             "result._queuety_trace must be a mapping with the keys input, output, context, artifacts, chunks, not",
         ),
         ({"inputs": {}}, "result._queuety_trace has the key 'inputs'; it may have input, output, context"),
-        ({"input": [1]}, "result._queuety_trace.input must be a mapping, not a list"),
-        ({"chunks": "abc"}, "result._queuety_trace.chunks must be a mapping or a list, not a str"),
+        ({"input": [1]}, "result._queuety_trace.input must be a mapping, not of type list"),
+        ({"chunks": "abc"}, "result._queuety_trace.chunks must be a mapping or a list, not of type str"),
         ({"input": {"at": {1}}}, "result._queuety_trace.input.at: a set is not JSON"),
     ],
 )

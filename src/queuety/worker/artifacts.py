@@ -12,7 +12,7 @@ from queuety.define import typed
 from queuety.define.names import check_name
 from queuety.errors import InvalidStateError, LeaseLost, PayloadError
 from queuety.model import Job
-from queuety.store import claims
+from queuety.store import artifacts, claims
 from queuety.store.door import Door, Tx
 from queuety.worker.aside import Aside
 from queuety.worker.attempt import Attempt
@@ -95,17 +95,17 @@ class StoredArtifacts:
             until_us = tx.now_us() + self._lease_us
             if job.workflow_id is None or not claims.beat(tx, job, until_us=until_us, progress=None):
                 return False
-            put(tx, job.workflow_id, parcel, step_index=job.step_index)
-            return True
+            return put(tx, job.workflow_id, parcel, step_index=job.step_index, is_fenced=True)
 
         if not self._door.write(unit):
             raise LeaseLost(f"attempt {job.attempt} of job {job.id} has lost its lease; {parcel.key!r} was not kept")
 
 
-def put(tx: Tx, workflow_id: int, parcel: Parcel, *, step_index: int | None) -> bool:
-    """Keeps the artifact of a run, or replaces what it had under that key; False if there is no such run."""
-    from queuety.store import artifacts
+def put(tx: Tx, workflow_id: int, parcel: Parcel, *, step_index: int | None, is_fenced: bool = False) -> bool:
+    """Keeps the artifact of a run, or replaces what it had under that key; False if there is no such run.
 
+    `is_fenced`: the transaction has extended the lease of one of its jobs.
+    """
     return artifacts.put(
         tx,
         workflow_id,
@@ -116,6 +116,7 @@ def put(tx: Tx, workflow_id: int, parcel: Parcel, *, step_index: int | None) -> 
         metadata=parcel.metadata,
         step_index=step_index,
         now_us=tx.now_us(),
+        is_fenced=is_fenced,
     )
 
 

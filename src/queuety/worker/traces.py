@@ -77,13 +77,13 @@ def _returned(given: Json) -> dict[str, Any]:
         return {}
     where = f"result.{KEY}"
     if type(given) is not dict:
-        raise PayloadError(f"{where} must be a mapping with the keys {_known()}, not a {type(given).__name__}")
+        raise PayloadError(f"{where} must be a mapping with the keys {_known()}, not of type {type(given).__name__}")
     for name, part in given.items():
         if name not in MAPPINGS and name not in COLLECTIONS:
             raise PayloadError(f"{where} has the key {name!r}; it may have {_known()}")
         if part is not None and type(part) is not dict and not (name in COLLECTIONS and type(part) is list):
             wanted = "a mapping or a list" if name in COLLECTIONS else "a mapping"
-            raise PayloadError(f"{where}.{name} must be {wanted}, not a {type(part).__name__}")
+            raise PayloadError(f"{where}.{name} must be {wanted}, not of type {type(part).__name__}")
     return {name: part for name, part in given.items() if part}
 
 
