@@ -23,6 +23,12 @@ TERMINAL = ("completed", "failed", "cancelled")
 OVER = ("completed", "cancelled")
 """Those that no retry brings back."""
 
+SETTLING = ("completed", "resumed", "skipped")
+"""Rows that tell that a step was left."""
+
+GIVING_UP = ("rewound", "migrated", "replayed")
+"""Rows that tell that a visit is over without that."""
+
 
 class Broken(AssertionError):
     """Something that must always hold does not; one line for each."""
@@ -201,13 +207,18 @@ def _wrong_with_boundaries(workflow: Row, history: list[Row]) -> Iterable[str]:
     for (job_id, _), count in tokens.items():
         if count > 1:
             yield f"one attempt of job {job_id} was settled {count} times (I1)"
-    # A visit ends with a boundary: the last row of each visit before the present one is its own.
-    left = {row["visit"] for row in history if row["entry"] in ("completed", "resumed")}
+    # A visit ends with a boundary: the last row of each visit before the present one is its own. Or it is given up.
+    left = [row["visit"] for row in history if row["entry"] in SETTLING]
+    given_up = {row["visit"] for row in history if row["entry"] in GIVING_UP}
     ended = workflow["visit"] - (0 if workflow["status"] == "completed" else 1)
-    if workflow["transitions"] != ended:
-        yield f"{workflow['transitions']} transitions, but {ended} visits have ended (I7)"
-    if missing := set(range(1, ended + 1)) - left:
+    missing = set(range(1, ended + 1)) - set(left) - given_up
+    if workflow["status"] == "completed" and ended - 1 in given_up:
+        missing.discard(ended)  # rewound to its last step, it was completed at once
+    if missing:
         yield f"visits {sorted(missing)} have ended without a row (I7)"
+    is_fork = bool(history) and history[0]["entry"] == "forked" and '"from"' in history[0]["control"]
+    if workflow["transitions"] < len(left) if is_fork else workflow["transitions"] != len(left):
+        yield f"{workflow['transitions']} transitions, but {len(left)} visits have ended with a row (I7)"
 
 
 def _wrong_with_state(workflow: Row, history: list[Row]) -> Iterable[str]:
