@@ -26,10 +26,12 @@ SOURCES = {
     "steering": "SteeringVerbs",
     "signals": "SignalVerbs",
     "streams": "StreamVerbs",
+    "artifacts": "ArtifactVerbs",
     "portable": "PortableVerbs",
     "why": "WhyVerbs",
     "changing": "ChangingVerbs",
     "running": "RunningVerbs",
+    "retention": "RetentionVerbs",
 }
 WITHOUT = {
     "workflow": "touches no database",

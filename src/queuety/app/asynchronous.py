@@ -8,18 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from queuety.app.artifacts import ArtifactVerbs
 from queuety.app.bulk import BulkVerbs
 from queuety.app.changing import ChangingVerbs
 from queuety.app.jobs import JobVerbs
 from queuety.app.portable import PortableVerbs
 from queuety.app.queues import QueueVerbs
 from queuety.app.results import BulkResult
+from queuety.app.retention import RetentionVerbs
 from queuety.app.running import RunningVerbs
 from queuety.app.streams import StreamVerbs
 from queuety.app.templates import TemplateVerbs
 from queuety.app.why import WhyVerbs
 from queuety.define.builder import WorkflowBuilder
 from queuety.engine.migrating import Move
+from queuety.inspect.artifacts import Artifact
 from queuety.inspect.diff import WorkflowDiff
 from queuety.inspect.diff_runs import MigrationReport
 from queuety.inspect.filters import WorkflowFilter
@@ -39,7 +42,17 @@ if TYPE_CHECKING:
 
 
 class AsyncVerbs(
-    TemplateVerbs, JobVerbs, QueueVerbs, BulkVerbs, StreamVerbs, PortableVerbs, WhyVerbs, ChangingVerbs, RunningVerbs
+    TemplateVerbs,
+    JobVerbs,
+    QueueVerbs,
+    BulkVerbs,
+    StreamVerbs,
+    ArtifactVerbs,
+    PortableVerbs,
+    WhyVerbs,
+    ChangingVerbs,
+    RunningVerbs,
+    RetentionVerbs,
 ):
     """Each verb as a coroutine: the same, run in a thread."""
 
@@ -449,6 +462,30 @@ class AsyncVerbs(
         """See `submit_workflow_input`."""
         await asyncio.to_thread(self.submit_workflow_input, workflow_id, data, signal_name, actor=actor, reason=reason)
 
+    async def put_artifact_async(
+        self,
+        workflow_id: int,
+        key: str,
+        content: Any,
+        kind: str = "json",
+        step_index: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """See `put_artifact`."""
+        await asyncio.to_thread(self.put_artifact, workflow_id, key, content, kind, step_index, metadata)
+
+    async def workflow_artifact_async(self, workflow_id: int, key: str) -> Artifact | None:
+        """See `workflow_artifact`."""
+        return await asyncio.to_thread(self.workflow_artifact, workflow_id, key)
+
+    async def workflow_artifacts_async(self, workflow_id: int, include_content: bool = False) -> Sequence[Artifact]:
+        """See `workflow_artifacts`."""
+        return await asyncio.to_thread(self.workflow_artifacts, workflow_id, include_content)
+
+    async def delete_workflow_artifact_async(self, workflow_id: int, key: str) -> None:
+        """See `delete_workflow_artifact`."""
+        await asyncio.to_thread(self.delete_workflow_artifact, workflow_id, key)
+
     async def export_workflow_async(self, workflow_id: int) -> dict[str, Json]:
         """See `export_workflow`."""
         return await asyncio.to_thread(self.export_workflow, workflow_id)
@@ -536,3 +573,30 @@ class AsyncVerbs(
     async def recover_async(self) -> int:
         """See `recover`."""
         return await asyncio.to_thread(self.recover)
+
+    async def purge_async(
+        self,
+        older_than_days: float | None = None,
+        *,
+        statuses: Iterable[JobStatus | str] | JobStatus | str = (JobStatus.COMPLETED,),
+    ) -> int:
+        """See `purge`."""
+        return await asyncio.to_thread(self.purge, older_than_days, statuses=statuses)
+
+    async def purge_workflows_async(
+        self,
+        older_than_days: float,
+        statuses: Iterable[WorkflowStatus | str] | WorkflowStatus | str = (WorkflowStatus.COMPLETED,),
+        *,
+        dry_run: bool = False,
+    ) -> int:
+        """See `purge_workflows`."""
+        return await asyncio.to_thread(self.purge_workflows, older_than_days, statuses, dry_run=dry_run)
+
+    async def prune_history_async(self, days: float) -> int:
+        """See `prune_history`."""
+        return await asyncio.to_thread(self.prune_history, days)
+
+    async def check_deadlines_async(self) -> int:
+        """See `check_deadlines`."""
+        return await asyncio.to_thread(self.check_deadlines)
