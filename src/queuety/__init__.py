@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from queuety import errors
 from queuety.app.application import Queuety
+from queuety.app.results import BulkResult
 from queuety.app.settings import Settings
 from queuety.define.builder import workflow
 from queuety.define.marks import (
@@ -22,6 +23,7 @@ from queuety.define.marks import (
     step,
 )
 from queuety.errors import Fail, Retry
+from queuety.inspect.filters import WorkflowFilter
 from queuety.inspect.states import JobState, WorkflowState
 from queuety.model import ForEachMode, JobStatus, Priority, WaitMode, WorkflowStatus
 from queuety.worker.context import current
@@ -29,6 +31,7 @@ from queuety.worker.context import current
 __version__ = "0.1.0"
 
 __all__ = [
+    "BulkResult",
     "Compensation",
     "Fail",
     "ForEachHandler",
@@ -45,6 +48,7 @@ __all__ = [
     "Step",
     "StreamingStep",
     "WaitMode",
+    "WorkflowFilter",
     "WorkflowState",
     "WorkflowStatus",
     "bind",
