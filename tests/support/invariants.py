@@ -24,6 +24,9 @@ OVER = ("completed", "cancelled")
 """Those that no retry brings back."""
 
 SETTLING = ("completed", "resumed", "skipped")
+"""What tells in the history that a step was left."""
+
+SETTLING = ("completed", "resumed", "skipped")
 """Rows that tell that a step was left."""
 
 GIVING_UP = ("rewound", "migrated", "replayed")
@@ -53,6 +56,7 @@ def problems(door: Door) -> Iterable[str]:
             rows, (tables.workflows, tables.jobs, tables.history, tables.inbox, tables.ids)
         )
         signals, groups, watchers, chunks = map(rows, (tables.signals, tables.groups, tables.watchers, tables.chunks))
+        checkpoints, tags, artifacts = map(rows, (tables.checkpoints, tables.tags, tables.artifacts))
         steps = {row["hash"]: decode(row["body"])["steps"] for row in rows(tables.definitions)}
     history.sort(key=lambda row: (row["run_id"], row["seq"]))
     by_run: dict[int, list[Row]] = defaultdict(list)
@@ -72,6 +76,7 @@ def problems(door: Door) -> Iterable[str]:
     # A run may ask to be told of one that never was; it is answered.
     expected = {letter["workflow_id"] for letter in inbox if letter["kind"] != "subscribe"}
     expected |= {row["workflow_id"] for row in (*signals, *groups, *watchers, *chunks)}
+    expected |= {row["run_id"] for row in (*checkpoints, *tags, *artifacts)}
     for workflow_id in sorted((jobs_of.keys() | expected) - known.keys()):
         yield f"workflow {workflow_id} is not there, but something waits for it"
     for workflow in workflows:
@@ -80,10 +85,13 @@ def problems(door: Door) -> Iterable[str]:
         own = by_run[workflow["id"]], jobs_of[workflow["id"]], timers
         for problem in (
             *_wrong_with_workflow(workflow, *own),
+            *_wrong_with_boundaries(workflow, by_run),
+            *_wrong_with_deadline(workflow, letters),
             *_wrong_with_wait(workflow, steps, known, letters_to, watchers),
         ):
             yield f"workflow {workflow['id']} ({workflow['status']}): {problem}"
     yield from _wrong_with_what_is_kept(known, by_run, signals, watchers, chunks)
+    yield from _wrong_with_checkpoints(known, by_run, checkpoints)
     yield from _wrong_with_ids(workflows, jobs, inbox, ids)
 
 
@@ -114,7 +122,6 @@ def _wrong_with_workflow(workflow: Row, history: list[Row], jobs: list[Row], tim
             yield f"a timer is of visit {timer['visit']}, the run is at {visit} (I1)"
     if [row["seq"] for row in history] != list(range(1, workflow["version"] + 1)):
         yield f"version {workflow['version']}, but the history's rows are {[row['seq'] for row in history]}"
-    yield from _wrong_with_boundaries(workflow, history)
     yield from _wrong_with_state(workflow, history)
     yield from _wrong_with_end(workflow, jobs)
 
@@ -137,7 +144,7 @@ def _wrong_with_wait(
     `steps` are those of the definitions, by hash.
     """
     own_id, visit, runtime = workflow["id"], workflow["visit"], _runtime(workflow)
-    if any(letter["kind"] != "timer" for letter in letters_to.get(own_id, ())):
+    if any(letter["kind"] not in ("timer", "deadline") for letter in letters_to.get(own_id, ())):
         return
     if workflow["status"] == "running" and "child" in runtime:
         child = known.get(runtime["child"])
@@ -198,8 +205,9 @@ def _wrong_with_what_is_kept(
             yield f"workflow {run_id} ({run['status']}) is at visit {run['visit']} and has chunks of visit {visit}"
 
 
-def _wrong_with_boundaries(workflow: Row, history: list[Row]) -> Iterable[str]:
-    merged = Counter((row["visit"], row["branch"]) for row in history if row["entry"] in ("completed", "branch"))
+def _wrong_with_boundaries(workflow: Row, by_run: Mapping[int, list[Row]]) -> Iterable[str]:
+    history = by_run[workflow["id"]]
+    merged = Counter((row["visit"], row["branch"]) for row in history if row["entry"] in (*SETTLING, "branch"))
     for (visit, branch), count in merged.items():
         if count > 1:
             yield f"{count} results were merged in visit {visit}, branch {branch} (I1)"
@@ -207,18 +215,37 @@ def _wrong_with_boundaries(workflow: Row, history: list[Row]) -> Iterable[str]:
     for (job_id, _), count in tokens.items():
         if count > 1:
             yield f"one attempt of job {job_id} was settled {count} times (I1)"
-    # A visit ends with a boundary: the last row of each visit before the present one is its own. Or it is given up.
-    left = [row["visit"] for row in history if row["entry"] in SETTLING]
-    given_up = {row["visit"] for row in history if row["entry"] in GIVING_UP}
-    ended = workflow["visit"] - (0 if workflow["status"] == "completed" else 1)
-    missing = set(range(1, ended + 1)) - set(left) - given_up
-    if workflow["status"] == "completed" and ended - 1 in given_up:
-        missing.discard(ended)  # rewound to its last step, it was completed at once
-    if missing:
+    if any(row["entry"] == "replayed" for row in history):
+        return
+    # A visit ends with a boundary, or somebody takes the run elsewhere: the last row of each visit is that one.
+    ended = {row["visit"] for row in history if row["entry"] in (*SETTLING, "rewound", "migrated")}
+    if missing := set(range(1, workflow["visit"])) - ended:
         yield f"visits {sorted(missing)} have ended without a row (I7)"
-    is_fork = bool(history) and history[0]["entry"] == "forked" and '"from"' in history[0]["control"]
-    if workflow["transitions"] < len(left) if is_fork else workflow["transitions"] != len(left):
-        yield f"{workflow['transitions']} transitions, but {len(left)} visits have ended with a row (I7)"
+    settled = _settled_before(workflow["version"] + 1, workflow["id"], by_run)
+    if workflow["transitions"] != settled:
+        yield f"{workflow['transitions']} transitions, but {settled} steps have settled (I7)"
+
+
+def _settled_before(seq: int, run_id: int, by_run: Mapping[int, list[Row]]) -> int:
+    """How many steps have settled before this row, with those of the run that it was forked off."""
+    history = [row for row in by_run[run_id] if row["seq"] < seq]
+    own = sum(row["entry"] in SETTLING for row in history)
+    if not history or history[0]["entry"] != "forked":
+        return own
+    origin = decode(history[0]["control"])["_forked"]["from"]
+    for row in by_run[origin]:
+        if row["entry"] == "forked" and decode(row["control"])["_forked"].get("to") == run_id:
+            return own + _settled_before(row["seq"], origin, by_run)
+    raise Broken(f"workflow {run_id} was forked off {origin}, whose history does not tell of it")
+
+
+def _wrong_with_deadline(workflow: Row, letters: list[Row]) -> Iterable[str]:
+    """Whether somebody will tell a run of its deadline while that means something, and nobody does afterwards."""
+    status, told = workflow["status"], [letter for letter in letters if letter["kind"] == "deadline"]
+    if status in OVER and told:
+        yield f"it has ended and will be told {len(told)} times of its deadline"
+    if status not in (*TERMINAL, "paused") and workflow["deadline_us"] is not None and not told:
+        yield "nobody will tell it of its deadline"
 
 
 def _wrong_with_state(workflow: Row, history: list[Row]) -> Iterable[str]:
@@ -238,6 +265,20 @@ def _wrong_with_state(workflow: Row, history: list[Row]) -> Iterable[str]:
     )
     if workflow["delta_bytes"] != since:
         yield f"the deltas since its snapshot have {since} characters, not {workflow['delta_bytes']}"
+
+
+def _wrong_with_checkpoints(
+    known: Mapping[int, Row], by_run: Mapping[int, list[Row]], checkpoints: list[Row]
+) -> Iterable[str]:
+    """A state that is kept beside the history is what its rows give until there."""
+    for kept in checkpoints:
+        run = known.get(kept["run_id"])
+        if run is None:
+            continue
+        rows = (row for row in by_run[run["id"]] if row["seq"] <= kept["seq"])
+        folded, stored = fold(decode(run["payload"]), _deltas(rows)), decode(kept["state"])
+        if (stored, list(stored)) != (folded, list(folded)):
+            yield f"workflow {run['id']}: the state kept as of row {kept['seq']} is not what its history gives"
 
 
 def _deltas(rows: Iterable[Row]) -> Iterable[tuple[State, list[str]]]:
