@@ -98,7 +98,9 @@ class StoredArtifacts:
             return put(tx, job.workflow_id, parcel, step_index=job.step_index, is_fenced=True)
 
         if not self._door.write(unit):
-            raise LeaseLost(f"attempt {job.attempt} of job {job.id} has lost its lease; {parcel.key!r} was not kept")
+            raise LeaseLost(
+                f"attempt {job.attempt} of job {job.id} has lost its lease; artifact {parcel.key!r} was not kept"
+            )
 
 
 def put(tx: Tx, workflow_id: int, parcel: Parcel, *, step_index: int | None, is_fenced: bool = False) -> bool:
