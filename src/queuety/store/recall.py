@@ -6,7 +6,7 @@ as the answer lies back. Keys of ours in `control` count only in rows without a 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -244,20 +244,20 @@ def _belongings(tx: Tx, asked: Sequence[tuple[int, NeedBelongings]]) -> Answers:
 
 
 def _open_jobs(tx: Tx, asked: Sequence[tuple[int, NeedOpenJobs]]) -> Answers:
+    """Locked: no worker takes one of them in hand before what is decided by their number is written."""
     if not asked:
         return
     ids, statements = sorted({run_id for run_id, _ in asked}), tx.statements
-    counts: dict[tuple[int, str, str], int] = {}
-    for run_id, role, phase, count in statements.select_among(
+    rows = statements.select_among(
         tx.cursor,
-        ("workflow_id", "role", "phase", "COUNT(*)"),
+        ("workflow_id", "role", "phase"),
         statements.jobs,
         "workflow_id",
         ids,
-        " GROUP BY workflow_id, role, phase",
-    ):
-        counts[run_id, role, phase] = count
+        f" AND phase IN ('ready', 'delayed', 'suspect', 'leased') ORDER BY id{statements.bulk.for_update_waiting}",
+    )
+    counts = Counter((run_id, role, phase) for run_id, role, phase in rows)
     for run_id, need in asked:
-        steps = {phase: counts.get((run_id, "step", phase), 0) for phase in ("leased", "delayed", "ready", "suspect")}
-        delayed = steps["delayed"] + counts.get((run_id, "cleanup", "delayed"), 0)
+        steps = {phase: counts[run_id, "step", phase] for phase in ("leased", "delayed", "ready", "suspect")}
+        delayed = steps["delayed"] + counts[run_id, "cleanup", "delayed"]
         yield run_id, need, OpenJobs(steps["leased"], delayed, steps["ready"] + steps["suspect"])
