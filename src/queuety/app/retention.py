@@ -9,7 +9,7 @@ from queuety.app.core import Core
 from queuety.errors import DefinitionError
 from queuety.model import JobStatus, WorkflowStatus
 from queuety.worker.deadlines import fail_late_runs
-from queuety.worker.retain import DAY_US, count_all, delete_all, history_before, jobs_ended, runs_ended
+from queuety.worker.retain import DAY_US, count_runs, delete_all, history_before, jobs_ended, runs_ended
 from queuety.worker.works import Defaults
 
 
@@ -46,8 +46,10 @@ class RetentionVerbs(Core):
         whose parent or child goes on. With `dry_run` nothing is deleted. Raises `DefinitionError`.
         """
         chosen = _statuses(statuses, WorkflowStatus, [status for status in WorkflowStatus if status.is_terminal])
-        deleting = runs_ended(self._before(older_than_days, "older_than_days"), chosen)
-        return count_all(self.door, deleting) if dry_run else delete_all(self.door, deleting)
+        before_us = self._before(older_than_days, "older_than_days")
+        if dry_run:
+            return count_runs(self.door, before_us, chosen)
+        return delete_all(self.door, runs_ended(before_us, chosen))
 
     def prune_history(self, days: float) -> int:
         """Deletes the rows of histories that are older and that nothing needs; says how many rows.

@@ -62,8 +62,9 @@ class Loop:
         self._turns = Turns(door, definitions, terms.defaults)
         self._announcer = Announcer()
         self._sweep = Sweep(door)
-        ages = (None, None) if terms.takes_suspects_only else (terms.retention_days, terms.history_days)
-        self._retention = Retention(door, definitions, *ages)
+        self._retention = Retention(
+            door, definitions, retention_days=terms.retention_days, history_days=terms.history_days
+        )
         self._recovery = Recovery(door, definitions, lease_s=terms.lease_s, longest_pause_s=terms.idle_poll_s)
         self._paused: frozenset[str] = frozenset()
         self._pauses = -1

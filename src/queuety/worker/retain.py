@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from queuety.commands.definitions import Definitions
 from queuety.errors import DefinitionError, NotFoundError
 from queuety.model import JobStatus, WorkflowStatus
+from queuety.store import purge
 from queuety.store.door import Door, Line, Tx
 
 DAY_US: Final = 86_400_000_000
 EVERY_S: Final = 60.0
 """How often is looked for what has grown too old, once all that had is gone."""
+HISTORY_EVERY_S: Final = 600.0
+"""The same for old history: it takes a look at every run that is there."""
 PAUSE_S: Final = 0.05
 SHARE: Final = 4
 """After a full batch the next one waits for so many times as long as that one took, and for `PAUSE_S` at least: at most
@@ -52,8 +55,6 @@ def runs_ended(before_us: int, statuses: Sequence[WorkflowStatus]) -> Deleting:
     """Deletes the runs that have ended so before that moment, with all that is theirs; a batch is a number of runs."""
 
     def delete(tx: Tx, after: Any, limit: int) -> Batch:
-        from queuety.store import purge
-
         found = purge.purge_runs(tx, before_us=before_us, statuses=statuses, after=after, limit=limit)
         return Batch(found.count, found.after)
 
@@ -61,13 +62,11 @@ def runs_ended(before_us: int, statuses: Sequence[WorkflowStatus]) -> Deleting:
 
 
 def jobs_ended(before_us: int, statuses: Sequence[JobStatus]) -> Deleting:
-    """Deletes the plain jobs that have ended so before that moment; a batch is a number of jobs."""
+    """Deletes the plain jobs that have ended so before that moment; a batch is a number of jobs looked at."""
 
-    def delete(tx: Tx, _after: Any, limit: int) -> Batch:
-        from queuety.store import purge
-
-        count = purge.purge_jobs(tx, before_us=before_us, statuses=statuses, limit=limit)
-        return Batch(count, True if count >= limit else None)
+    def delete(tx: Tx, after: Any, limit: int) -> Batch:
+        found = purge.purge_plain_jobs(tx, before_us=before_us, statuses=statuses, after=after, limit=limit)
+        return Batch(found.count, found.after)
 
     return delete
 
@@ -77,8 +76,6 @@ def history_before(before_us: int, definitions: Definitions) -> Deleting:
     that are looked at, its count one of rows."""
 
     def delete(tx: Tx, after: Any, limit: int) -> Batch:
-        from queuety.store import purge
-
         found = purge.prune_history(
             tx, before_us=before_us, after_id=after, limit=limit, may_prune=partial(_may_prune, tx, definitions)
         )
@@ -113,14 +110,19 @@ class _TakenBack(Exception):
         self.batch = batch
 
 
-def count_all(door: Door, deleting: Deleting) -> int:
-    """How many `delete_all` would delete: batch after batch is deleted and taken back, so that one rule holds."""
+def count_runs(door: Door, before_us: int, statuses: Sequence[WorkflowStatus]) -> int:
+    """How many runs would be deleted: batch after batch is deleted and taken back, so that one rule holds.
+
+    What is left over of runs that have gone already is deleted on the way.
+    """
+    deleting = runs_ended(before_us, statuses)
 
     def unit(tx: Tx) -> None:
         raise _TakenBack(deleting(tx, after, MOST))
 
     count, after = 0, None
     while True:
+        delete_all(door, runs_ended(before_us, ()))
         try:
             door.write(unit)
         except _TakenBack as told:
@@ -147,52 +149,57 @@ class _Chore:
 
     age_us: int
     deleting: Callable[[int], Deleting]
+    every_s: float
     due_s: float
     after: Any = None
     limit: int = FIRST
 
 
-@dataclass(slots=True)
 class Retention:
-    """One loop's share of the work. An age of None keeps, and costs no question."""
+    """One loop's share of the work. An age of None keeps, and costs no question; `monotonic` tells seconds."""
 
-    door: Door
-    definitions: Definitions
-    retention_days: float | None
-    history_days: float | None
-    _chores: list[_Chore] = field(init=False)
-
-    def __post_init__(self) -> None:
-        first_s = time.monotonic() + EVERY_S
-        self._chores = []
-        if self.retention_days is not None:
-            age_us = round(self.retention_days * DAY_US)
+    def __init__(
+        self,
+        door: Door,
+        definitions: Definitions,
+        *,
+        retention_days: float | None,
+        history_days: float | None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._door = door
+        self._monotonic = monotonic
+        self._chores: list[_Chore] = []
+        first_s = monotonic() + EVERY_S
+        if retention_days is not None:
+            age_us = round(retention_days * DAY_US)
             self._chores += [
-                _Chore(age_us, lambda before_us: runs_ended(before_us, OVER), first_s),
-                _Chore(age_us, lambda before_us: jobs_ended(before_us, FINISHED), first_s),
+                _Chore(age_us, lambda before_us: runs_ended(before_us, OVER), EVERY_S, first_s),
+                _Chore(age_us, lambda before_us: jobs_ended(before_us, FINISHED), EVERY_S, first_s),
             ]
-        if self.history_days is not None:
-            age_us = round(self.history_days * DAY_US)
-            self._chores.append(_Chore(age_us, lambda before_us: history_before(before_us, self.definitions), first_s))
+        if history_days is not None:
+            age_us = round(history_days * DAY_US)
+            self._chores.append(
+                _Chore(age_us, lambda before_us: history_before(before_us, definitions), HISTORY_EVERY_S, first_s)
+            )
 
     @property
     def pause_s(self) -> float:
-        """How long nothing is to be done here."""
-        if not self._chores:
-            return EVERY_S
-        return max(min(chore.due_s for chore in self._chores) - time.monotonic(), 0.0)
+        """How long nothing is to be done here; for ever if nothing ever is."""
+        first_s = min((chore.due_s for chore in self._chores), default=float("inf"))
+        return max(first_s - self._monotonic(), 0.0)
 
-    def look(self, line: Line) -> int:
+    def look(self, line: Line | None = None) -> int:
         """Deletes one batch, if one is due; says how many."""
-        moment = time.monotonic()
+        began_s = self._monotonic()
         chore = min(self._chores, key=lambda chore: chore.due_s, default=None)
-        if chore is None or moment < chore.due_s:
+        if chore is None or began_s < chore.due_s:
             return 0
-        chore.due_s = moment + EVERY_S  # also if it fails
-        deleting = chore.deleting(self.door.now_us() - chore.age_us)
-        batch, chore.limit = _delete(self.door, deleting, chore.after, chore.limit, on=line)
+        chore.due_s = began_s + chore.every_s  # also if it fails
+        deleting = chore.deleting(max(self._door.now_us() - chore.age_us, 0))
+        batch, chore.limit = _delete(self._door, deleting, chore.after, chore.limit, line)
         chore.after = batch.after
         if batch.after is not None:
-            now = time.monotonic()
-            chore.due_s = now + max(PAUSE_S, SHARE * (now - moment))
+            ended_s = self._monotonic()
+            chore.due_s = ended_s + max(PAUSE_S, SHARE * (ended_s - began_s))
         return batch.count
