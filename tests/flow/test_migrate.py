@@ -174,7 +174,7 @@ def test_a_child_keeps_its_definition_until_it_is_moved_itself(app: Queuety) -> 
     (child,) = app.list_workflows(parent_id=run)
     assert app.migrate_workflow(run, parent(new_of(app))).keeps_visit
     app.run_until_idle(max_jobs=1)
-    assert app.migrate_workflows("order", "2").moved == (child.id,)
+    assert app.migrate_workflows("order", "2").done == [child.id]
     app.run_until_idle()
     assert keys(app, run) == ["a", "b", "c", "d", "y"]
 
@@ -281,22 +281,21 @@ def test_many_are_moved_and_one_that_cannot_be_stops_no_other(app: Queuety) -> N
     app.cancel_workflow(runs[0])
     other = app.workflow("other").then(handler_a, "a").dispatch()
     plan = app.migrate_workflows("order", new_of(app), dry_run=True)
-    assert (plan.moved, plan.dry_run) == (tuple(runs[1:]), True)
+    assert (plan.done, plan.dry_run) == (runs[1:], True)
     report = app.migrate_workflows("order", new_of(app), limit=2)
-    assert (report.moved, report.refused, report.dry_run) == (tuple(runs[1:3]), (), False)
+    assert (report.done, report.refused, report.dry_run) == (runs[1:3], {}, False)
     report = app.migrate_workflows("order", "2", ids=[*runs, gone, other, UNKNOWN])
-    assert report.moved == tuple(runs[3:])
-    said = {refused.workflow_id: (refused.verdict.value, refused.reason) for refused in report.refused}
-    assert said == {
-        runs[0]: ("blocked", "it is cancelled"),
-        runs[1]: ("blocked", "it is under this definition already"),
-        runs[2]: ("blocked", "it is under this definition already"),
-        gone: ("needs_map", "there is no step 'd'; say in the step map which one it is, or at which one to go on"),
-        other: ("blocked", "it is no run of workflow 'order'"),
-        UNKNOWN: ("blocked", f"no workflow has the id {UNKNOWN}"),
+    assert report.done == runs[3:]
+    assert report.refused == {
+        runs[0]: "blocked: it is cancelled",
+        runs[1]: "blocked: it is under this definition already",
+        runs[2]: "blocked: it is under this definition already",
+        gone: "needs_map: there is no step 'd'; say in the step map which one it is, or at which one to go on",
+        other: "blocked: it is no run of workflow 'order'",
+        UNKNOWN: f"blocked: no workflow has the id {UNKNOWN}",
     }
-    assert app.migrate_workflows("order", "2", {"d": "c"}).moved == (gone,)
-    assert app.migrate_workflows("order", "2").moved == ()
+    assert app.migrate_workflows("order", "2", {"d": "c"}).done == [gone]
+    assert app.migrate_workflows("order", "2").done == []
     app.run_until_idle()
     assert [status_of(app, run).status for run in (*runs[1:], gone)] == [WorkflowStatus.COMPLETED] * 5
 
@@ -359,12 +358,12 @@ def test_runs_are_moved_while_workers_run_them(database: Database) -> None:
     """Whoever comes first, each step of each run is run once, and none is left out."""
     with Queuety(database.url) as app, Queuety(database.url) as operator:
         runs = app.dispatch_many(old_of(app), [{"n": number} for number in range(200)])
-        moved = list(operator.migrate_workflows("order", new_of(operator), limit=10).moved)
+        moved = list(operator.migrate_workflows("order", new_of(operator), limit=10).done)
         with working(app, concurrency=8), working(operator, concurrency=8):
             while True:
                 report = operator.migrate_workflows("order", "2")
-                moved += report.moved
-                if not report.moved and not report.refused:
+                moved += report.done
+                if not report.done and not report.refused:
                     break
             until(lambda: not operator.list_workflows(status="running", limit=1))
         assert len(moved) == len(set(moved))

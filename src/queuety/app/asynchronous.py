@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from queuety.app.artifacts import ArtifactVerbs
 from queuety.app.bulk import BulkVerbs
 from queuety.app.changing import ChangingVerbs
+from queuety.app.history import HistoryVerbs
 from queuety.app.jobs import JobVerbs
 from queuety.app.portable import PortableVerbs
 from queuety.app.queues import QueueVerbs
@@ -24,10 +25,10 @@ from queuety.define.builder import WorkflowBuilder
 from queuety.engine.migrating import Move
 from queuety.inspect.artifacts import Artifact
 from queuety.inspect.diff import WorkflowDiff
-from queuety.inspect.diff_runs import MigrationReport
+from queuety.inspect.events import TimelineEvent
 from queuety.inspect.filters import WorkflowFilter
+from queuety.inspect.logged import LogRow
 from queuety.inspect.states import JobState, WorkflowState
-from queuety.inspect.timeline import TimelineEvent
 from queuety.inspect.why import Why
 from queuety.model import (
     ErrorKind,
@@ -49,6 +50,7 @@ class AsyncVerbs(
     StreamVerbs,
     ArtifactVerbs,
     PortableVerbs,
+    HistoryVerbs,
     WhyVerbs,
     ChangingVerbs,
     RunningVerbs,
@@ -134,12 +136,6 @@ class AsyncVerbs(
     async def wait_async(self, workflow_id: int, timeout: float | None = None) -> WorkflowState:
         """See `wait`."""
         return await asyncio.to_thread(self.wait, workflow_id, timeout)
-
-    async def workflow_timeline_async(
-        self, workflow_id: int, limit: int = 100, offset: int = 0
-    ) -> Sequence[TimelineEvent]:
-        """See `workflow_timeline`."""
-        return await asyncio.to_thread(self.workflow_timeline, workflow_id, limit, offset)
 
     async def dispatch_async(
         self,
@@ -508,6 +504,32 @@ class AsyncVerbs(
         """See `replay_workflow_from_file`."""
         return await asyncio.to_thread(self.replay_workflow_from_file, path, actor=actor, reason=reason)
 
+    async def workflow_timeline_async(
+        self, workflow_id: int, limit: int = 100, offset: int = 0, after_id: int | None = None
+    ) -> Sequence[TimelineEvent]:
+        """See `workflow_timeline`."""
+        return await asyncio.to_thread(self.workflow_timeline, workflow_id, limit, offset, after_id)
+
+    async def workflow_state_at_async(self, workflow_id: int, step_index: int | str) -> dict[str, Json] | None:
+        """See `workflow_state_at`."""
+        return await asyncio.to_thread(self.workflow_state_at, workflow_id, step_index)
+
+    async def workflow_trace_async(self, workflow_id: int, states: bool = True) -> dict[str, Json]:
+        """See `workflow_trace`."""
+        return await asyncio.to_thread(self.workflow_trace, workflow_id, states)
+
+    async def logs_async(
+        self,
+        workflow_id: int | None = None,
+        job_id: int | None = None,
+        handler: str | None = None,
+        event: str | None = None,
+        since: datetime | timedelta | float | None = None,
+        limit: int = 50,
+    ) -> list[LogRow]:
+        """See `logs`."""
+        return await asyncio.to_thread(self.logs, workflow_id, job_id, handler, event, since, limit)
+
     async def why_async(self, id_: int) -> Why:
         """See `why`."""
         return await asyncio.to_thread(self.why, id_)
@@ -550,7 +572,7 @@ class AsyncVerbs(
         limit: int | None = None,
         actor: str | None = None,
         reason: str | None = None,
-    ) -> MigrationReport:
+    ) -> BulkResult:
         """See `migrate_workflows`."""
         return await asyncio.to_thread(
             self.migrate_workflows,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from queuety.app.core import Core, known_id, read_count
+from queuety.app.results import BulkResult
 from queuety.app.steering import checked_by
 from queuety.codec import decode
 from queuety.commands.steer import By, tell
@@ -14,7 +15,6 @@ from queuety.engine.migrating import Move, MoveVerdict
 from queuety.errors import DefinitionError, InvalidStateError, NotFoundError
 from queuety.inspect import diff, diff_runs, diff_versions
 from queuety.inspect.diff import WorkflowDiff
-from queuety.inspect.diff_runs import MigrationReport, RefusedMove
 from queuety.inspect.diff_versions import Version
 from queuety.model import Commanded, Definition, Migrate
 from queuety.store.queries import Record, changing
@@ -105,7 +105,7 @@ class ChangingVerbs(Core):
         limit: int | None = None,
         actor: str | None = None,
         reason: str | None = None,
-    ) -> MigrationReport:
+    ) -> BulkResult:
         """Moves the open runs of a workflow to another version of it, the oldest first, each in its own transaction.
 
         One that cannot be moved is told of and stops no other. `ids` are those that are meant, if not all; at most
@@ -121,22 +121,21 @@ class ChangingVerbs(Core):
             definition = target.read()
         if not dry_run:
             self._store(wanted)
-        moved: list[int] = []
-        refused: list[RefusedMove] = []
+        result = BulkResult(dry_run=dry_run)
         for workflow_id, move in self._found(name, versions, target, checked, chosen):
-            if most is not None and len(moved) >= most:
+            if most is not None and len(result.done) >= most:
                 break
             if move.verdict is not MoveVerdict.SAFE:
-                refused.append(RefusedMove(workflow_id, move.verdict, move.reason))
+                result.refused[workflow_id] = f"{move.verdict}: {move.reason}"
                 continue
             try:
                 if not dry_run:
                     self._move(workflow_id, definition, checked, by)
-            except (InvalidStateError, NotFoundError) as error:
-                refused.append(RefusedMove(workflow_id, None, str(error)))
+            except (InvalidStateError, NotFoundError) as error:  # it has gone on since it was looked at
+                result.refused[workflow_id] = str(error)
             else:
-                moved.append(workflow_id)
-        return MigrationReport(target.hash, tuple(moved), tuple(refused), dry_run)
+                result.done.append(workflow_id)
+        return result
 
     def _found(
         self, name: str, versions: Sequence[Version], target: Version, step_map: StepMap, ids: Sequence[int] | None

@@ -33,28 +33,6 @@ class RunMove:
     keeps_visit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedMove:
-    """A run that was not moved. `verdict` is None for one that has ended, moved or gone meanwhile."""
-
-    workflow_id: int
-    verdict: MoveVerdict | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class MigrationReport:
-    """What became of runs that were to be moved to the definition with the hash `to`, in order of their ids.
-
-    With `dry_run` nothing was written: `moved` are those that could have been.
-    """
-
-    to: str
-    moved: tuple[int, ...]
-    refused: tuple[RefusedMove, ...]
-    dry_run: bool
-
-
 def moves_of(
     connection: Connection,
     tables: Tables,
