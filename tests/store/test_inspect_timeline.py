@@ -53,12 +53,23 @@ def test_an_attempt_is_a_start_and_an_end(scene: Scene) -> None:
         job_id=job.id,
         parent_event_id=None,
         attempt=1,
+        input=1,
         output=None,
+        state_before={"a": 1},
+        state_after=None,
+        changed=None,
+        removed=None,
+        input_delta={"changed": {"a": 1}, "removed": []},
+        context=None,
+        artifacts=None,
+        chunks=None,
         error=None,
         error_message=None,
         duration_ms=None,
         created_at=BEGIN,
         worker=7,
+        actor=None,
+        reason=None,
     )
     assert (ended.id, ended.event, ended.parent_event_id, ended.attempt) == (2, "step_completed", 1, 1)
     assert ended.output == {"b": 2, "_next_step": None}

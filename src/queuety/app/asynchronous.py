@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from queuety.app.artifacts import ArtifactVerbs
 from queuety.app.bulk import BulkVerbs
 from queuety.app.changing import ChangingVerbs
+from queuety.app.graph import GraphVerbs
 from queuety.app.history import HistoryVerbs
 from queuety.app.jobs import JobVerbs
 from queuety.app.portable import PortableVerbs
@@ -22,6 +23,7 @@ from queuety.app.streams import StreamVerbs
 from queuety.app.templates import TemplateVerbs
 from queuety.app.why import WhyVerbs
 from queuety.define.builder import WorkflowBuilder
+from queuety.define.templates import WorkflowTemplate
 from queuety.engine.migrating import Move
 from queuety.inspect.artifacts import Artifact
 from queuety.inspect.diff import WorkflowDiff
@@ -52,6 +54,7 @@ class AsyncVerbs(
     PortableVerbs,
     HistoryVerbs,
     WhyVerbs,
+    GraphVerbs,
     ChangingVerbs,
     RunningVerbs,
     RetentionVerbs,
@@ -533,6 +536,12 @@ class AsyncVerbs(
     async def why_async(self, id_: int) -> Why:
         """See `why`."""
         return await asyncio.to_thread(self.why, id_)
+
+    async def workflow_graph_async(
+        self, target: int | str | WorkflowBuilder | WorkflowTemplate | Mapping[str, Any], format: str = "mermaid"
+    ) -> str:
+        """See `workflow_graph`."""
+        return await asyncio.to_thread(self.workflow_graph, target, format)
 
     async def workflow_diff_async(
         self,

@@ -14,10 +14,9 @@ from queuety.define.names import check_tags
 from queuety.define.payloads import workflow_payload
 from queuety.define.wire import definition_from_json
 from queuety.errors import DefinitionError, NotFoundError, WaitTimeout
-from queuety.inspect import timeline, workflows
+from queuety.inspect import workflows
 from queuety.inspect.filters import WorkflowFilter
 from queuety.inspect.states import WorkflowState
-from queuety.inspect.timeline import TimelineEvent
 from queuety.model import Definition, ErrorKind, Json, WorkflowStatus
 from queuety.store import load
 from queuety.store.door import Tx
@@ -194,13 +193,6 @@ class WorkflowVerbs(Core):
                 pause_s = left
             self._bell.wait(pause_s)
             pause_s = min(pause_s * 1.5, WAIT_PAUSE_S[1])
-
-    def workflow_timeline(self, workflow_id: int, limit: int = 100, offset: int = 0) -> Sequence[TimelineEvent]:
-        """What happened to the run, oldest first; empty for an unknown id."""
-        if known_id(workflow_id, "workflow_id") is None:
-            return []
-        with self.door.reading() as connection:
-            return timeline.workflow_timeline(connection, self._door.tables, workflow_id, limit=limit, offset=offset)
 
 
 def _builder(given: Any) -> WorkflowBuilder:

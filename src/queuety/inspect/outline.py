@@ -73,12 +73,13 @@ class StepOutline:
 class Outline:
     """A definition as far as readers go.
 
-    `cleaning` names the handlers that clean up after the end, by `on_cancel` and `on_deadline`; `limits` is what a run
-    may use up at most, by the names of the definition.
+    `queue` is where jobs wait that say nothing else. `cleaning` names the handlers that clean up after the end, by
+    `on_cancel` and `on_deadline`; `limits` is what a run may use up at most, by the names of the definition.
     """
 
     version: str | None = None
     steps: tuple[StepOutline, ...] = ()
+    queue: str = DEFAULT_QUEUE
     cleaning: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
 
@@ -108,6 +109,7 @@ def outline_of(body: str) -> Outline:
     return Outline(
         version=definition.get("version"),
         steps=tuple(_step(entry, index, definition) for index, entry in enumerate(definition["steps"])),
+        queue=definition.get("queue") or DEFAULT_QUEUE,
         cleaning={key: name for key in RUN_HANDLERS if (name := handler_name(definition.get(key))) is not None},
         limits={key: definition[key] for key in LIMITS if definition.get(key) is not None},
     )

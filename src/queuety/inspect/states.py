@@ -109,3 +109,12 @@ def moment(us: int | None) -> datetime | None:
     '2026-01-01T00:00:00.000001+00:00'
     """
     return None if us is None else _EPOCH + timedelta(microseconds=us)
+
+
+def microseconds(at: datetime) -> int:
+    """The number of microseconds from the epoch to an aware datetime; exact.
+
+    >>> microseconds(datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC))
+    1767225600000001
+    """
+    return (at - _EPOCH) // timedelta(microseconds=1)

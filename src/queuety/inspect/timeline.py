@@ -1,65 +1,37 @@
-"""What has happened to a run, event by event, and what became of a job's attempts; both read from the history.
-
-The history holds one row per attempt, written when the attempt has ended: its start is read from the same row. So an
-attempt appears once it has ended; that one is under way, the job says.
-"""
+"""What has happened to a run, event by event, and what became of a job's attempts; both read from the history."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from queuety.codec import decode
+from queuety.engine.replay import delta
+from queuety.errors import DefinitionError
+from queuety.inspect.course import Course, Eras, delta_of, states_as_of
+from queuety.inspect.events import (
+    Around,
+    TimelineEvent,
+    Told,
+    duration_ms,
+    error_of,
+    events_of,
+    is_cleanup,
+    output_of,
+    undone_at,
+)
 from queuety.inspect.limits import checked_count
-from queuety.inspect.outline import HELD, Outline, StepOutline, outlines
+from queuety.inspect.outline import Outline
 from queuety.inspect.states import moment
-from queuety.model import Entry, Json
-from queuety.store.queries import Record, history, workflows
+from queuety.model import Json
+from queuety.store.queries import Record, history, past, workflows
 from queuety.store.schema import Tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_HIDDEN: Final = frozenset({"_queuety_trace", "_chunks", "_output", "_waiting", "_signal"})
-"""Control keys that are no part of what was returned: what a trace shows, and what the engine keeps in a row."""
-
-_OWN_OUTPUT: Final = {Entry.ITEM: "_output", Entry.WAITING: "_waiting", Entry.SIGNALLED: "_signal"}
-"""Under which control key a row's output stands that is not merged into the state."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineEvent:
-    """One thing that happened to a run.
-
-    `id` rises with every event of the run and never changes; with `workflow_id` it names the event. `event` is
-    `step_started`, `step_completed`, `step_failed`, `step_branch_completed`, `step_item_completed` (then the step's own
-    `step_completed` follows, without a start), `workflow_waiting` (its output says for what), `signal_received` (name
-    and payload), `workflow_resumed` (a wait, a delay or a child run is over, or somebody resumed a paused run: then
-    there is no output), `workflow_paused`, `workflow_retried`, `workflow_cancelled`, or `cleanup_started`,
-    `cleanup_completed`, `cleanup_failed` of a handler that ran after the end. `parent_event_id` of an attempt's end is
-    its start. `attempt` counts from 1. `output` is what was returned; `error` is `{"message", "class", "trace"}`.
-    `worker` names the process that ran it, for display only. `created_at` is aware, in UTC.
-    """
-
-    id: int
-    workflow_id: int
-    event: str
-    step_index: int | None
-    step_name: str | None
-    step_type: str | None
-    handler: str | None
-    queue: str | None
-    job_id: int | None
-    parent_event_id: int | None
-    attempt: int | None
-    output: dict[str, Json] | None
-    error: dict[str, Json] | None
-    error_message: str | None
-    duration_ms: int | None
-    created_at: datetime
-    worker: int | None
+__all__ = ["JobAttempt", "TimelineEvent", "job_history", "workflow_timeline"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +51,108 @@ class JobAttempt:
 
 
 def workflow_timeline(
-    connection: Connection, tables: Tables, workflow_id: int, limit: int = 100, offset: int = 0
+    connection: Connection,
+    tables: Tables,
+    workflow_id: int,
+    limit: int = 100,
+    offset: int = 0,
+    after_id: int | None = None,
 ) -> list[TimelineEvent]:
     """The events `offset` … `offset + limit` of a workflow, oldest first; none if there is no such workflow.
 
-    Raises `DefinitionError` if `limit` or `offset` is negative.
+    With `after_id`, the id of the last one seen, those that follow it, which costs the same anywhere in a long run.
+    Raises `DefinitionError` if a number is negative, and for `offset` and `after_id` together.
     """
     most, skipped = checked_count(limit, what="limit"), checked_count(offset, what="offset")
-    run = workflows.found(connection, tables, workflow_id)
+    seen = 0 if after_id is None else checked_count(after_id, what="after_id")
+    if seen and skipped:
+        raise DefinitionError(f"offset={offset!r} and after_id={after_id!r}: say one of them")
+    run = workflows.standing(connection, tables, workflow_id)
     if run is None or not most:
         return []
-    outline = outlines(connection, tables, [run["definition_hash"]])[run["definition_hash"]]
-    rows = history.page(connection, tables, workflow_id, limit=most, offset=skipped)
+    place = history.Place(seen // 2, 0)
+    if skipped:
+        place = history.place(connection, tables, workflow_id, offset=skipped, version=run["version"])
+    before = skipped - place.events
+    rows = history.page(connection, tables, workflow_id, after_seq=place.seq, limit=before + most)
+    if rows and seen == 2 * rows[0]["seq"] - 1 and rows[0]["started_us"] is not None:
+        before = 1  # the start of this attempt has been seen
+    wanted, before = _window(rows, before, most)
+    return _told(connection, tables, run, wanted)[before:][:most]
+
+
+def _window(rows: Sequence[Record], before: int, most: int) -> tuple[Sequence[Record], int]:
+    """The rows that tell of `most` events from `before` on, and how many of theirs come before those."""
+    first, events = 0, 0
+    for place, row in enumerate(rows):
+        own = 1 if row["started_us"] is None else 2
+        if not events and before >= own:
+            first, before = place + 1, before - own
+            continue
+        events += own
+        if events >= before + most:
+            return rows[first : place + 1], before
+    return rows[first:], before
+
+
+def _told(connection: Connection, tables: Tables, run: Record, rows: Sequence[Record]) -> list[TimelineEvent]:
+    """The events of these rows, which follow each other, with the states around them."""
+    if not rows:
+        return []
+    run_id, first = run["id"], rows[0]["seq"]
+    undone = {seq for row in rows if (seq := undone_at(row)) is not None}
+    eras = Eras(connection, tables)
+    eras.know({run_id: run["definition_hash"]})
+    eras.look(run_id, from_seq=min((first, *undone)))
+    states = states_as_of(connection, tables, run_id, undone)
+    walk = _Walk(connection, tables, run_id, first_row=rows[0])
     events: list[TimelineEvent] = []
     for row in rows:
-        told = _events(row, outline)
-        # The first row may tell of one event before the page and one in it.
-        events += told[max(0, len(told) - (int(row["upto"]) - skipped)) :]
-    return events[:most]
+        around = walk.around(row)
+        at = undone_at(row)
+        if at is not None:
+            around = Around(states.get(at), around.before, around.after)
+        told = Told(row, eras.outline(run_id, row["seq"] if at is None else at))
+        events += events_of(row, told, around)
+    return events
+
+
+class _Walk:
+    """The way along a run's rows, from the attempt that is shown before the first of them."""
+
+    def __init__(self, connection: Connection, tables: Tables, run_id: int, *, first_row: Record) -> None:
+        first = first_row["seq"]
+        last = past.last_attempt(connection, tables, run_id, before_seq=first)
+        begin = first_row if last is None else last
+        # A state is known best where no visit is under way: what that has changed belongs to its attempts in part.
+        start = past.before_visit(connection, tables, run_id, seq=begin["seq"], visit=begin["visit"])
+        self._course = Course(states_as_of(connection, tables, run_id, [start]).get(start))
+        self._given: dict[str, Json] | None = None
+        self._is_first = last is None
+        for row in past.deltas(connection, tables, run_id, after_seq=start, upto_seq=first - 1):
+            if last is not None and row["seq"] >= last["seq"]:
+                self._given, last = self._course.given(last["visit"], last["started_us"]), None
+            self._course.take(row["visit"], row["at_us"], delta_of(row))
+        if last is not None:
+            self._given = self._course.given(last["visit"], last["started_us"])
+
+    def around(self, row: Record) -> Around:
+        """The states around this row, which is passed."""
+        before = self._course.state
+        given, news = before, None
+        if row["started_us"] is not None and not is_cleanup(row):
+            given = self._course.given(row["visit"], row["started_us"])
+            news = self._news(given)
+            self._given, self._is_first = given, False
+        self._course.take(row["visit"], row["at_us"], delta_of(row))
+        return Around(given, before, self._course.state, news)
+
+    def _news(self, given: dict[str, Json] | None) -> dict[str, Json] | None:
+        """How what an attempt was given differs from what the one before it was; all of it is new to the first."""
+        if given is None or (self._given is None and not self._is_first):
+            return None
+        changed, removed = delta(self._given or {}, given)
+        return {"changed": changed, "removed": list(removed)}
 
 
 def job_history(connection: Connection, tables: Tables, job_id: int) -> list[JobAttempt]:
@@ -104,107 +160,18 @@ def job_history(connection: Connection, tables: Tables, job_id: int) -> list[Job
     return [_attempt(row) for row in history.attempts(connection, tables, job_id)]
 
 
-def _events(row: Record, outline: Outline) -> Sequence[TimelineEvent]:
-    """The start and the end of an attempt, or the one thing that any other row tells of."""
-    step = outline.step(row["step_index"])
-    end = _event(row, step, _end_of(row, step))
-    if row["started_us"] is None:
-        return [end]
-    begin = _event(row, step, "step_started" if _is_of_step(row) else "cleanup_started", is_start=True)
-    return [begin, end]
-
-
-def _is_of_step(row: Record) -> bool:
-    """Whether it tells of a step or of the run as it went on, rather than of cleaning up after it."""
-    return row["entry"] != Entry.CLEANED and (row["job_id"] is None or row["step_index"] is not None)
-
-
-def _end_of(row: Record, step: StepOutline | None) -> str:
-    entry = Entry(row["entry"])
-    if not _is_of_step(row):
-        return "cleanup_completed" if entry is Entry.CLEANED else "cleanup_failed"
-    if entry is Entry.RESUMED and step is not None and step.kind not in HELD:
-        return "step_completed"
-    return _END_OF[entry]
-
-
-_END_OF: Final = {
-    Entry.COMPLETED: "step_completed",
-    Entry.BRANCH: "step_branch_completed",
-    Entry.ITEM: "step_item_completed",
-    Entry.FAILED: "step_failed",
-    Entry.WAITING: "workflow_waiting",
-    Entry.SIGNALLED: "signal_received",
-    Entry.RESUMED: "workflow_resumed",
-    Entry.PAUSED: "workflow_paused",
-    Entry.CONTINUED: "workflow_resumed",
-    Entry.RETRIED: "workflow_retried",
-    Entry.CANCELLED: "workflow_cancelled",
-}
-
-
-def _event(row: Record, step: StepOutline | None, event: str, *, is_start: bool = False) -> TimelineEvent:
-    is_attempt = row["started_us"] is not None
-    job = None if step is None else step.job(row["branch"]) if is_attempt else step.own
-    number = 2 * row["seq"]
-    error = None if is_start else _error(row)
-    return TimelineEvent(
-        id=number - 1 if is_start else number,
-        workflow_id=row["run_id"],
-        event=event,
-        step_index=row["step_index"],
-        step_name=step.name if step else None,
-        step_type=step.kind if step else None,
-        handler=job.handler if job else None,
-        queue=job.queue if job and is_attempt else None,
-        job_id=row["job_id"],
-        parent_event_id=number - 1 if is_attempt and not is_start else None,
-        attempt=row["attempt"],
-        output=None if is_start else _output(row),
-        error=error,
-        error_message=error["message"] if error else None,
-        duration_ms=None if is_start else _duration_ms(row),
-        created_at=moment(row["started_us"] if is_start else row["at_us"]),
-        worker=row["owner"],
-    )
-
-
 def _attempt(row: Record) -> JobAttempt:
     began_us = row["at_us"] if row["started_us"] is None else row["started_us"]
-    error = _error(row)
+    error = error_of(row)
     return JobAttempt(
         job_id=row["job_id"],
         attempt=row["attempt"],
         started_at=moment(began_us),
         finished_at=moment(row["at_us"]),
-        duration_ms=_duration_ms(row) or 0,
-        output=_output(row) if row["step_index"] is not None else None,
+        duration_ms=duration_ms(row) or 0,
+        output=output_of(row, Told(row, Outline())) if row["step_index"] is not None else None,
         error=error,
         error_message=error["message"] if error else None,
         is_final=bool(row["final"]) or error is None,
         worker=row["owner"],
     )
-
-
-def _output(row: Record) -> dict[str, Json] | None:
-    """What a handler returned, a timer merged, or the row itself tells; None where there is nothing of the kind."""
-    own = _OWN_OUTPUT.get(Entry(row["entry"]))
-    if own is None and row["changed"] is None:
-        return None
-    control: dict[str, Any] = decode(row["control"]) if row["control"] else {}
-    if own is not None:
-        told: dict[str, Any] | None = control.get(own)
-        return told
-    output: dict[str, Any] = decode(row["changed"])
-    return output | {key: value for key, value in control.items() if key not in _HIDDEN}
-
-
-def _error(row: Record) -> dict[str, Json] | None:
-    if row["error"] is None:
-        return None
-    stored: dict[str, Any] = decode(row["error"])
-    return {"message": stored["message"], "class": stored["type"], "trace": stored["traceback"]}
-
-
-def _duration_ms(row: Record) -> int | None:
-    return None if row["started_us"] is None else round((row["at_us"] - row["started_us"]) / 1000)

@@ -27,6 +27,13 @@ def found(connection: Connection, tables: Tables, workflow_id: int) -> Record | 
     return connection.execute(_rows(tables).where(tables.workflows.c.id == workflow_id)).mappings().one_or_none()
 
 
+def standing(connection: Connection, tables: Tables, workflow_id: int) -> Record | None:
+    """`id`, `name`, `status`, `version` and `definition_hash` of this workflow, or None; no text of any length."""
+    columns = tables.workflows.c
+    query = select(columns.id, columns.name, columns.status, columns.version, columns.definition_hash)
+    return connection.execute(query.where(columns.id == workflow_id)).mappings().one_or_none()
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """Which runs are meant; every condition that is not None must be met. Times are those of their creation."""
