@@ -131,8 +131,10 @@ class Tables:
             self._index("workflows_key", "name", "idempotency_key", where="idempotency_key IS NOT NULL", unique=True),
             # list_workflows(parent_id=…): a run's children, newest first
             self._index("workflows_parent", "parent_id", "id", where="parent_id IS NOT NULL"),
-            # retention: the runs that are over for good, the earliest first; a row comes in once in a run's life
-            self._index("workflows_done", "completed_us", where="completed_us IS NOT NULL"),
+            # logs of all runs: those that were started, newest first or since a moment; written once in a run's life
+            self._index("workflows_created", "created_us"),
+            # retention, logs: the runs that are over for good, the earliest first; a row comes in once in a run's life
+            self._index("workflows_done", "completed_us", "id", where="completed_us IS NOT NULL"),
         )
 
     def _jobs(self) -> Table:
@@ -176,8 +178,8 @@ class Tables:
             self._index("jobs_wake", "wake_us", where="wake_us IS NOT NULL"),
             # what a run still has open: cancel, failure, list_jobs(workflow_id=…)
             self._index("jobs_workflow", "workflow_id", where="workflow_id IS NOT NULL"),
-            # retention: what is completed or buried, the earliest first; a step's job is deleted when it completes
-            self._index("jobs_done", "completed_us", where="completed_us IS NOT NULL"),
+            # retention: the plain jobs that are completed or buried, the earliest first, apart from those of runs
+            self._index("jobs_done", "workflow_id", "completed_us", "id", where="completed_us IS NOT NULL"),
         )
 
     def _history(self) -> Table:
@@ -252,6 +254,8 @@ class Tables:
             Column("workflow_id", BigInteger, primary_key=True, autoincrement=False),
             Column("waiter_id", BigInteger, primary_key=True, autoincrement=False),
             Column("visit", BigInteger, nullable=False),
+            # purge of a run that has left its wait before all had ended
+            self._index("watchers_waiter", "waiter_id"),
         )
 
     def _chunks(self) -> Table:

@@ -120,6 +120,9 @@ PROGRESS_COLUMNS = (
 SNAPSHOT_COLUMNS = (*PROGRESS_COLUMNS, "state", "state_version", "state_bytes")
 """The same, with a new snapshot."""
 
+BASE_COLUMNS = ("state", "state_version", "state_bytes", "delta_bytes")
+"""A new snapshot of the state that the run has already."""
+
 ENDING_COLUMNS = (
     "error_message",
     "error_kind",
@@ -207,6 +210,7 @@ class Statements:
         self.delete_chunks = bulk.delete_by(tables.chunks, ("workflow_id", "visit", "branch"))
         self.save_progress = bulk.update(tables.workflows, PROGRESS_COLUMNS)
         self.save_snapshot = bulk.update(tables.workflows, SNAPSHOT_COLUMNS)
+        self.save_base = bulk.update(tables.workflows, BASE_COLUMNS)
         self.save_ending = bulk.update(tables.workflows, ENDING_COLUMNS)
         self.close_jobs = bulk.update(tables.jobs, CLOSE_COLUMNS, fence="token")
         self.delete_held_jobs = bulk.delete_held(tables.jobs)

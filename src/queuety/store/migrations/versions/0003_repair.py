@@ -18,8 +18,10 @@ down_revision = "0002"
 def upgrade() -> None:
     add_column("workflows", Column("deadline_us", BigInteger, nullable=True))
     add_column("workflows", Column("ledger", long_text(), nullable=True))
-    create_index("workflows_done", "workflows", "completed_us", where="completed_us IS NOT NULL")
-    create_index("jobs_done", "jobs", "completed_us", where="completed_us IS NOT NULL")
+    create_index("workflows_created", "workflows", "created_us")
+    create_index("workflows_done", "workflows", "completed_us", "id", where="completed_us IS NOT NULL")
+    create_index("jobs_done", "jobs", "workflow_id", "completed_us", "id", where="completed_us IS NOT NULL")
+    create_index("watchers_waiter", "watchers", "waiter_id")
     create_index("history_at", "history", "at_us")
     create_table(
         "checkpoints",

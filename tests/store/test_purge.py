@@ -1,0 +1,495 @@
+"""What purging deletes and what it leaves: nothing of a run that is gone, everything of one that somebody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from queuety.model import (
+    Cancel,
+    JobStatus,
+    KeepGroup,
+    KeepSignal,
+    LetterKind,
+    RetryRun,
+    Role,
+    Send,
+    StepSpec,
+    Watch,
+    WorkflowStatus,
+)
+from queuety.store import artifacts, letters, load, prune, purge, settle, tags
+from queuety.store.door import Tx
+from queuety.store.load import Runs
+from queuety.store.purge import Place, Purged
+from tests.support.databases import Database
+from tests.support.hands import House, definition, failed, new_job, succeeded
+from tests.support.pasts import end, live
+
+OVER = (WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED)
+ALL = (*OVER, WorkflowStatus.FAILED)
+DAY = 86_400
+
+
+@pytest.fixture
+def house(database: Database) -> Iterator[House]:
+    """Without a look at the invariants, which are asked where it matters."""
+    with House(database.url) as made:
+        yield made
+
+
+def purged(
+    house: House,
+    *,
+    statuses: Collection[WorkflowStatus] = ALL,
+    before_us: int | None = None,
+    after: Place | None = None,
+    limit: int = 100,
+) -> Purged:
+    """One call."""
+    before = house.clock.us if before_us is None else before_us
+    return house.door.write(
+        lambda tx: purge.purge_runs(tx, before_us=before, statuses=statuses, after=after, limit=limit)
+    )
+
+
+def passed(house: House, **more: Any) -> int:
+    """One pass; how many runs are gone."""
+    count, after = 0, None
+    while True:
+        found = purged(house, after=after, **more)
+        count, after = count + found.count, found.after
+        if after is None:
+            return count
+
+
+def there(house: House) -> list[int]:
+    return [row["id"] for row in house.rows("workflows")]
+
+
+def completed(house: House, count: int = 1, *, key: str | None = None) -> list[int]:
+    """Runs that have completed now; the clock is then a second later."""
+    runs = [house.dispatch(definition(), key=key)] if key else house.dispatch_many(definition(), [{}] * count)
+    hand = house.hand()
+    hand.work()
+    house.clock.advance(1)
+    return runs
+
+
+OWNED = ("workflows", "jobs", "history", "inbox", "signals", "groups", "watchers", "chunks")
+OWNED += ("checkpoints", "artifacts", "tags")
+
+
+def furnish(house: House, run: int, *, jobs: int = 1, chunks: int = 2, signals: int = 2) -> None:
+    """Something of the run in every table."""
+    later = house.clock.us + DAY * 1_000_000
+
+    def unit(tx: Tx) -> None:
+        effects: list[Any] = [KeepSignal(run, 1000 + number, "go", {}, 1) for number in range(signals)]
+        effects += [KeepGroup(run, "a", (900, 901)), Send(run, LetterKind.TIMER, later, None, 9)]
+        effects += [Send(run, LetterKind.DEADLINE, later), Watch(800, run, 1), Watch(run, 10**9, 1)]
+        settle.write(tx, settle.Plan.of(effects), {})
+        tx.statements.keep_checkpoints(tx.cursor, [(run, 1, "{}")])
+        tags.add(tx, [(run, "red"), (run, "blue")])
+        for key in ("x", "y"):
+            artifacts.put(
+                tx, run, key, kind="t", content="c", data=None, metadata="{}", step_index=0, now_us=1, is_fenced=True
+            )
+        rows = [(run, 1 + number % 3, number % 2, number, "1", 1) for number in range(chunks)]
+        tx.dialect.bulk.insert(tx.tables.chunks, ("workflow_id", "visit", "branch", "number", "content", "at_us"))(
+            tx.cursor, rows
+        )
+
+    house.door.write(unit)
+    buried = house.add(
+        *(new_job(role=Role.STEP, workflow_id=run, step_index=0, visit=1) for _ in range(jobs)),
+        new_job(role=Role.CLEANUP, workflow_id=run),
+    )
+    table = house.door.tables.jobs
+    house.door.write(
+        lambda tx: tx.connection.execute(
+            update(table).where(table.c.id.in_(buried)).values(phase="buried", completed_us=5)
+        )
+    )
+
+
+def owned_by(house: House, run: int) -> dict[str, int]:
+    """How many rows of each table say that they are this run's."""
+    owner = {"workflows": "id", "history": "run_id", "checkpoints": "run_id"}
+    found = {table: len(house.rows(table, **{owner.get(table, "workflow_id"): run})) for table in OWNED}
+    return found | {"waits": len(house.rows("watchers", waiter_id=run))}
+
+
+def test_everything_that_belongs_to_a_run_goes_with_it_and_nothing_of_others(house: House) -> None:
+    gone, kept = completed(house, 2)
+    house.clock.advance(1)
+    (later,) = completed(house)
+    house.door.write(lambda tx: tx.connection.execute(update(tx.tables.workflows).values(definition_hash="h")))
+    for run in (gone, kept, later):
+        furnish(house, run)
+    plain = house.add(new_job())
+    house.door.write(
+        lambda tx: tx.cursor.execute(f"UPDATE {tx.statements.workflows} SET status = 'running' WHERE id = {kept}")
+    )
+    before = {run: owned_by(house, run) for run in (kept, later)}
+    assert all(count > 0 for run in before.values() for count in run.values()), before
+    assert purged(house, statuses=OVER, before_us=house.clock.us - 1_500_000) == Purged(1, None)
+    assert set(owned_by(house, gone).values()) == {0}
+    assert {run: owned_by(house, run) for run in (kept, later)} == before
+    assert [row["id"] for row in house.rows("jobs") if row["workflow_id"] is None] == plain
+
+
+def test_the_key_of_a_purged_run_is_free(house: House) -> None:
+    (run,) = completed(house, key="k")
+    assert house.dispatch(definition(), key="k") == run
+    assert passed(house) == 1
+    assert house.dispatch(definition(), key="k") != run
+
+
+def test_only_runs_of_these_statuses_that_ended_before_go(house: House) -> None:
+    done, cancelled, lost, going, late = house.dispatch_many(definition(), [{}] * 5)
+    hand = house.hand()
+    jobs = {job.workflow_id: job for job in hand.claim()}
+    hand.turn(succeeded(jobs[done]), failed(jobs[lost], is_final=True))
+    house.steer(cancelled, Cancel())
+    house.clock.advance(10)
+    hand.turn(succeeded(jobs[late]))
+    before = house.clock.us - 5_000_000
+    assert passed(house, statuses=[WorkflowStatus.RUNNING, WorkflowStatus.PAUSED], before_us=before) == 0
+    assert passed(house, statuses=[WorkflowStatus.COMPLETED], before_us=before) == 1
+    assert there(house) == [cancelled, lost, going, late]
+    assert passed(house, statuses=[WorkflowStatus.CANCELLED], before_us=before) == 1
+    assert passed(house, statuses=OVER, before_us=before) == 0
+    assert passed(house, statuses=[WorkflowStatus.FAILED], before_us=before) == 1
+    assert there(house) == [going, late]
+    assert passed(house, statuses=ALL) == 0
+    house.clock.advance(1)
+    assert passed(house, statuses=ALL) == 1
+    assert there(house) == [going]
+
+
+def test_a_pass_goes_on_where_it_stopped_past_what_stays(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purge, "FAILED_AT_ONCE", 3)
+    runs = completed(house, 7)  # all at one moment
+    runs += [run for _ in range(3) for run in completed(house)]
+    lost = house.dispatch_many(definition(), [{}] * 8)
+    hand = house.hand()
+    hand.work(lambda job: failed(job, is_final=True))
+    house.clock.advance(1)
+    stay = {runs[0], runs[4], runs[8], lost[0], lost[1], lost[2], lost[7]}
+    table = house.door.tables.workflows
+    house.door.write(
+        lambda tx: tx.connection.execute(update(table).where(table.c.id.in_(stay)).values(cleanup="pending"))
+    )
+    seen: list[Place | None] = []
+    count, after = 0, None
+    while not seen or after is not None:
+        found = purged(house, after=after, limit=2)
+        assert found.count <= 2
+        count, after = count + found.count, found.after
+        assert after not in seen
+        seen.append(after)
+    assert count == len(runs) + len(lost) - len(stay)
+    assert set(there(house)) == stay
+    house.door.write(lambda tx: tx.connection.execute(update(table).values(cleanup="completed")))
+    assert passed(house, limit=2) == len(stay)
+
+
+# What stays
+
+
+@pytest.mark.parametrize(
+    "change", [{"cleanup": "pending"}, {"runtime": '{"child":7,"awaits":true}'}], ids=["pending", "awaiting"]
+)
+@pytest.mark.parametrize("status", ["cancelled", "failed"])
+def test_a_run_that_is_not_clean_stays(house: House, status: str, change: dict[str, Any]) -> None:
+    (run,) = house.dispatch_many(definition(), [{}])
+    end(house, [run], WorkflowStatus(status))
+    house.clock.advance(1)
+    table = house.door.tables.workflows
+    house.door.write(lambda tx: tx.connection.execute(update(table).values(**change)))
+    assert passed(house) == 0
+    house.door.write(lambda tx: tx.connection.execute(update(table).values(cleanup="failed", runtime='{"child":7}')))
+    assert passed(house) == 1
+
+
+def test_a_run_that_somebody_watches_stays_until_that_one_has_ended(house: House) -> None:
+    run, waiter = house.dispatch_many(definition(), [{}, {}])
+    end(house, [run], WorkflowStatus.FAILED)
+    house.clock.advance(1)
+    house.door.write(lambda tx: letters.send(tx, (), (), [Watch(run, waiter, 1), Watch(run, 10**9, 1)]))
+    assert passed(house) == 0
+    end(house, [waiter], WorkflowStatus.CANCELLED)
+    assert passed(house, statuses=[WorkflowStatus.FAILED]) == 1
+
+
+def test_a_run_whose_parent_or_child_goes_on_stays(house: House) -> None:
+    parent, child, other = house.dispatch_many(definition(), [{}, {}, {}])
+    table = house.door.tables.workflows
+    house.door.write(
+        lambda tx: tx.connection.execute(update(table).where(table.c.id == child).values(parent_id=parent))
+    )
+    end(house, [parent, other])
+    house.clock.advance(1)
+    assert passed(house) == 1
+    assert there(house) == [parent, child]
+    end(house, [child])
+    house.door.write(
+        lambda tx: tx.connection.execute(update(table).where(table.c.id == parent).values(status="running"))
+    )
+    house.clock.advance(1)
+    assert passed(house) == 0
+    end(house, [parent])
+    assert passed(house) == 1  # the child alone: its parent has ended a moment later
+    assert there(house) == [parent]
+    house.clock.advance(1)
+    assert passed(house) == 1
+
+
+def test_a_run_that_somebody_still_waits_for_stays_though_it_has_told(house: House) -> None:
+    """A wait for all looks at all of them once the last has ended."""
+    done, going = house.dispatch_many(definition(), [{}, {}])
+    settings = {"workflows": [done, going], "mode": "all", "keyed": True, "result_key": "r"}
+    waiter = house.dispatch(definition(StepSpec("wait_for_workflows", "wait", settings=settings)))
+    hand = house.hand()
+    jobs = {job.workflow_id: job for job in hand.claim()}
+    hand.turn(looks_around=True)
+    hand.turn(succeeded(jobs[done], {"a": 1}))
+    hand.turn(looks_around=True)
+    house.clock.advance(1)
+    assert [row["workflow_id"] for row in house.rows("watchers")] == [going]
+    assert passed(house) == 0
+    hand.turn(succeeded(jobs[going], {"b": 1}))
+    hand.turn(looks_around=True)
+    assert house.state(waiter) == {"r": {str(done): {"a": 1}, str(going): {"b": 1}}}
+    house.clock.advance(1)
+    assert passed(house) == 3
+
+
+def test_a_run_that_is_of_a_living_runs_group_stays(house: House) -> None:
+    """Its planner waits for a person first, and for the group then."""
+    planner, done = house.dispatch_many(definition(), [{}, {}])
+    house.door.write(lambda tx: settle.write(tx, settle.Plan.of([KeepGroup(planner, "a", (done,))]), {}))
+    end(house, [done])
+    house.clock.advance(1)
+    assert passed(house) == 0
+    end(house, [planner])
+    house.clock.advance(1)
+    assert passed(house) == 2
+
+
+def test_a_run_with_a_letter_that_is_to_be_answered_stays(house: House) -> None:
+    (run,) = completed(house)
+    house.door.write(lambda tx: letters.send(tx, (), [Send(run, LetterKind.SUBSCRIBE, 5, {"waiter": 10**9}, 1)]))
+    assert passed(house) == 0
+    house.hand().turn(looks_around=True)
+    assert passed(house) == 1
+
+
+def test_a_run_that_is_locked_is_passed_over(house: House) -> None:
+    if house.door.dialect.writer_key() is not None:
+        pytest.skip("whoever may write has locked everything")
+    one, _ = completed(house, 2)
+    with House(house.url) as other, other.door.engine.connect() as theirs:
+        with other.door.joined(theirs) as tx:
+            load.lock(tx, Runs(), [one])
+            assert purged(house).count == 1
+        theirs.rollback()
+    assert there(house) == [one]
+
+
+def test_a_run_that_was_retried_between_the_look_and_the_lock_stays(house: House) -> None:
+    """A `retry` that commits after the page was read: asked again under the lock, the run is running."""
+    if house.door.dialect.writer_key() is not None:
+        pytest.skip("whoever may write has locked everything")
+    (run,) = house.dispatch_many(definition(), [{}])
+    hand = house.hand()
+    hand.work(lambda job: failed(job, is_final=True))
+    house.clock.advance(1)
+
+    def unit(tx: Tx) -> Purged:
+        plain = tx.cursor
+
+        class Slow:
+            def execute(self, statement: str, parameters: Any = ()) -> Any:
+                if "FOR UPDATE" in statement and "workflows" in statement:
+                    house.steer(run, RetryRun())
+                return plain.execute(statement, parameters)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(plain, name)
+
+        tx.cursor = Slow()
+        return purge.purge_runs(tx, before_us=house.clock.us, statuses=ALL, after=Place(is_at_failed=True), limit=5)
+
+    assert house.door.write(unit).count == 0
+    assert house.row("workflows")["status"] == "running"
+
+
+def test_who_writes_to_a_purged_run_is_answered(house: House) -> None:
+    (done,) = completed(house)
+    assert passed(house) == 1
+    settings = {"workflows": [done], "mode": "all", "keyed": True}
+    waiter = house.dispatch(definition(StepSpec("wait_for_workflows", "wait", settings=settings)))
+    house.hand().turn(looks_around=True)
+    row = house.row("workflows", id=waiter)
+    assert (row["status"], row["error_kind"]) == ("failed", "WaitUnsatisfiable")
+
+
+# Runs with a long past
+
+
+@pytest.fixture
+def long_run(house: House, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A run with far more rows than may go at once, of which one has the key `k`."""
+    monkeypatch.setattr(prune, "MOST_ROWS", 60)
+    monkeypatch.setattr(prune, "FEWEST_ROWS", 50)
+    (run,) = completed(house, key="k")
+    live(house, run, 300, visits=False)
+    furnish(house, run, jobs=70, chunks=130, signals=110)
+    return run
+
+
+def test_a_long_run_goes_at_once_for_others_and_its_rows_in_parts(house: House, long_run: int) -> None:
+    (other,) = completed(house)
+    found = purged(house, limit=1)
+    assert (found.count, found.after is None) == (1, False)
+    assert there(house) == [other]
+    left = owned_by(house, long_run)
+    assert {table for table, count in left.items() if count} == {"jobs", "signals", "chunks", "history"}
+    assert house.dispatch(definition(), key="k") != long_run
+    calls = 0
+    before = sum(left.values())
+    while house.rows("checkpoints"):
+        found = purged(house, after=found.after, limit=1)
+        assert (found.count, found.after is None) == (0, False)
+        now = sum(owned_by(house, long_run).values())
+        assert 0 <= before - now <= 50
+        before = now
+        calls += 1
+    assert set(owned_by(house, long_run).values()) == {0}
+    assert calls > (300 + 130 + 110 + 70) // 50
+    assert passed(house) == 1  # the other one
+
+
+def test_a_pass_ends_only_when_the_parts_are_gone(house: House, long_run: int) -> None:
+    assert passed(house, limit=1) == 1
+    assert set(owned_by(house, long_run).values()) == {0}
+    assert house.rows("checkpoints") == []
+
+
+def test_another_pass_finishes_what_one_has_left(house: House, long_run: int) -> None:
+    assert purged(house, limit=1).count == 1
+    with House(house.url, clock=house.clock) as other:
+        assert passed(other, limit=1) == 0
+    assert set(owned_by(house, long_run).values()) == {0}
+
+
+def test_two_that_finish_one_run_do_not_meet(house: House, long_run: int) -> None:
+    if house.door.dialect.writer_key() is not None:
+        pytest.skip("whoever may write has locked everything")
+    purged(house, limit=1)
+    with House(house.url, clock=house.clock) as other, other.door.engine.connect() as theirs:
+        with other.door.joined(theirs) as tx:
+            purge.purge_runs(tx, before_us=house.clock.us, statuses=ALL, after=None, limit=1)
+            assert purged(house, statuses=OVER) == Purged(0, None)
+        theirs.rollback()
+
+
+# Plain jobs
+
+
+def test_plain_jobs_go_with_their_history(house: House) -> None:
+    done, lost, going, late = house.add(*(new_job(max_attempts=1) for _ in range(4)))
+    (run,) = house.dispatch_many(definition(), [{}])
+    hand = house.hand()
+    jobs = {job.id: job for job in hand.claim()}
+    (step,) = [job for job in jobs.values() if job.workflow_id == run]
+    hand.turn(succeeded(jobs[done]), failed(jobs[lost]), failed(step, is_final=True))
+    house.clock.advance(10)
+    hand.turn(succeeded(jobs[late]))
+    before = house.clock.us - 5_000_000
+
+    def call(*statuses: JobStatus, limit: int = 10, **more: Any) -> int:
+        return house.door.write(lambda tx: purge.purge_jobs(tx, before_us=before, statuses=statuses, limit=limit))
+
+    assert call(JobStatus.PENDING, JobStatus.PROCESSING) == 0
+    assert call(JobStatus.COMPLETED) == 1
+    assert [row["id"] for row in house.rows("jobs")] == sorted([lost, going, late, step.id])
+    assert call(JobStatus.COMPLETED, JobStatus.BURIED) == 1
+    assert [row["id"] for row in house.rows("jobs")] == sorted([going, late, step.id])
+    assert {row["run_id"] for row in house.rows("history")} == {late, run}
+
+
+def test_a_pass_over_plain_jobs_goes_past_those_that_stay(house: House) -> None:
+    """A thousand buried ones must not be read again for every batch."""
+    jobs = house.add(*(new_job(max_attempts=1) for _ in range(9)))
+    hand = house.hand()
+    for number, job in enumerate(sorted(hand.claim(), key=lambda job: job.id)):
+        hand.turn(failed(job) if number % 3 < 2 else succeeded(job))
+    house.clock.advance(1)
+    seen: list[tuple[int, bool]] = []
+    after: Place | None = None
+    while not seen or after is not None:
+        found = house.door.write(
+            lambda tx, after=after: purge.purge_plain_jobs(
+                tx, before_us=house.clock.us, statuses=[JobStatus.COMPLETED], after=after, limit=4
+            )
+        )
+        after = found.after
+        seen.append((found.count, after is None))
+    assert seen == [(1, False), (1, False), (1, True)]
+    assert len(house.rows("jobs")) == len(jobs) - 3
+
+
+# Nothing half done
+
+
+def broken_before_each(house: House, act: Callable[[], object], rows: Callable[[], object]) -> int:
+    """Makes the transaction again and again, broken before one statement after the other: nothing is left of it.
+
+    Says how many statements it has.
+    """
+
+    class Broken(Exception):
+        pass
+
+    before, number = rows(), 0
+    while True:
+        left = [number]
+
+        def hook(statement: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == -1 and statement != "COMMITTED":
+                raise Broken(statement)
+
+        house.door.on_statement = hook
+        try:
+            act()
+        except Broken:
+            house.door.on_statement = None
+            assert rows() == before, f"statement {number}"
+            number += 1
+            continue
+        finally:
+            house.door.on_statement = None
+        return number
+
+
+def test_a_purge_that_breaks_off_anywhere_has_done_nothing(house: House) -> None:
+    (run,) = completed(house)
+    furnish(house, run)
+    before = sum(owned_by(house, run).values())
+    assert broken_before_each(house, lambda: purged(house), lambda: owned_by(house, run)) > 15
+    assert (before > 15, sum(owned_by(house, run).values())) == (True, 0)
+
+
+def test_a_part_of_a_long_run_that_breaks_off_is_deleted_by_the_next(house: House, long_run: int) -> None:
+    broken_before_each(house, lambda: purged(house, limit=1), lambda: owned_by(house, long_run))
+    purged(house, limit=1)
+    broken_before_each(house, lambda: purged(house, limit=1), lambda: owned_by(house, long_run))
+    assert passed(house, limit=1) == 0
+    assert set(owned_by(house, long_run).values()) == {0}
