@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from queuety.cli import answers, jobs, operations, queues, repair, signals, templates, work, workflows
+from queuety.cli import answers, changing, graph, jobs, operations, queues, repair, signals, templates, work, workflows
 from queuety.cli.exits import MEANINGS, Code, forgive_odd_terminals, say_error
 from queuety.cli.options import AppOption, Common, DatabaseOption, DebugOption, PrefixOption
 
@@ -105,8 +105,10 @@ def _begin(context: typer.Context, common: Common) -> None:
 work.add_to(root)
 workflows.add_to(workflow)
 repair.add_to(workflow)
+changing.add_to(workflow)
 templates.add_to(workflow)
 signals.add_to(workflow)
+graph.add_to(workflow)
 root.add_typer(workflow, name="workflow", rich_help_panel="Workflows")
 answers.add_to(root, workflow)
 jobs.add_to(root)

@@ -1,0 +1,80 @@
+"""The command that draws: `queuety workflow graph`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from queuety.cli import starts
+from queuety.cli.escapes import escaped_text
+from queuety.cli.exits import Refusal
+from queuety.cli.options import WorkflowsOption, command
+from queuety.cli.output import say
+from queuety.cli.target import Place, Target
+
+if TYPE_CHECKING:
+    from queuety import Queuety
+
+
+class Picture(StrEnum):
+    """How a picture is drawn."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    SVG = "svg"
+
+
+def add_to(group: typer.Typer) -> None:
+    """Adds the command of this file."""
+    command(group, "graph")(graph)
+
+
+def graph(
+    place: Place,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="The id of a run; the name of a template, of a workflow that the application's module builds, or of "
+            "one of which runs were started; or module:attribute of a builder.",
+            show_default=False,
+        ),
+    ],
+    form: Annotated[Picture, typer.Option("--format", help="An outline, a Mermaid flowchart, or a picture.")] = (
+        Picture.TEXT
+    ),
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write it there.", show_default=False)
+    ] = None,
+    workflows: WorkflowsOption = None,
+) -> None:
+    """Draw a workflow before it runs, or a run with how each of its steps stands."""
+    if target.isdecimal():
+        with place.opened() as app:
+            drawn = app.workflow_graph(int(target), form.value)
+    else:
+        with place.opened(workflows=workflows or ()) as app:
+            drawn = app.workflow_graph(_described(target, app, place.target()), form.value)
+    if output is None:
+        typer.echo(escaped_text(drawn), nl=False)
+        return
+    try:
+        output.write_text(drawn, encoding="utf-8")
+    except OSError as error:
+        raise Refusal(f"{output} cannot be written: {error.strerror or error}") from error
+    say(f"written to {output}")
+
+
+def _described(name: str, app: Queuety, target: Target | None) -> Any:
+    """What of the application's code has this name; the name itself if only the database may know it."""
+    if ":" in name:
+        return starts.builder_of(name, app, target)
+    if name in app.workflow_templates() or target is None:
+        return name
+    try:
+        return starts.builder_of(name, app, target)
+    except Refusal:
+        return name
