@@ -70,8 +70,8 @@ class RetentionVerbs(Core):
         is_number = isinstance(days, int | float) and not isinstance(days, bool)
         if not is_number or not 0 <= days < float("inf"):
             raise DefinitionError(f"{what}={days!r}: a finite number of days that is not negative is needed")
-        age_us: int = round(days * DAY_US)
-        return max(self.door.now_us() - age_us, 0)
+        now_us = self.door.now_us()
+        return now_us - round(min(days * DAY_US, now_us))
 
 
 def _statuses(given: Any, kind: Any, allowed: list[Any]) -> tuple[Any, ...]:
@@ -80,7 +80,7 @@ def _statuses(given: Any, kind: Any, allowed: list[Any]) -> tuple[Any, ...]:
     known = {status.value: status for status in allowed}
     for status in asked:
         if status not in known:
-            raise DefinitionError(f"statuses: {status!r} is not one of {', '.join(known)}")
+            raise DefinitionError(f"statuses: {str(status)!r} is not one of {', '.join(known)}")
     if not asked:
         raise DefinitionError(f"statuses: at least one of {', '.join(known)} is needed")
     return tuple(dict.fromkeys(known[kind(status).value] for status in asked))
