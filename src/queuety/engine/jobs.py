@@ -129,12 +129,23 @@ def decide_job(event: Succeeded | Failed, *, now_us: int) -> list[Effect]:
     """What an attempt of a plain job leads to: the job closed or put back, and a row in the job's own history."""
     job = event.job
     seq = job.entries + 1
+    trace = event.output.get("_queuety_trace") if isinstance(event, Succeeded) else event.trace
+    noted = {"_queuety_trace": trace} if trace else None
     if isinstance(event, Succeeded):
-        row = AppendHistory(job.id, seq, Entry.COMPLETED, now_us, job.token, job, event.span)
+        row = AppendHistory(job.id, seq, Entry.COMPLETED, now_us, job.token, job, event.span, control=noted)
         return [FinishJob(job, now_us), row]
     due_us = next_due_us(event, job.options.backoff if job.options else None, now_us=now_us)
     closed: Effect = BuryJob(job, event.error, now_us) if due_us is None else RetryJob(job, due_us, event.error, now_us)
     row = AppendHistory(
-        job.id, seq, Entry.FAILED, now_us, job.token, job, event.span, error=event.error, is_final=due_us is None
+        job.id,
+        seq,
+        Entry.FAILED,
+        now_us,
+        job.token,
+        job,
+        event.span,
+        control=noted,
+        error=event.error,
+        is_final=due_us is None,
     )
     return [closed, row]
