@@ -152,7 +152,8 @@ def _upto(tx: Tx, run: _Run, first: int, before_us: int, most: int) -> int:
     kept = cursor.fetchone()
     upto = min(first + most - 1, run.version) if kept is None else int(kept[0]) - 1
     if not run.is_over:
-        upto = min(upto, run.state_version)
+        if run.delta_bytes:
+            upto = min(upto, run.state_version)
         if run.size > LARGE_STATE and upto - first + 1 < FEW_ROWS:
             return first - 1
     return upto if run.status == WorkflowStatus.CANCELLED else _before_signals(tx, run, first, upto)
@@ -183,10 +184,9 @@ def _before_signals(tx: Tx, run: _Run, first: int, upto: int) -> int:
 def _delete(tx: Tx, run: _Run, upto: int) -> None:
     statements, cursor = tx.statements, tx.cursor
     p = statements.parameter
-    if run.is_over:
-        if upto > run.state_version:
-            _settle_state(tx, run)
-    else:
+    if upto > run.state_version:
+        _move_snapshot(tx, run, upto)
+    if not run.is_over:
         state = states_at(tx, [(run.id, upto)]).get((run.id, upto))
         if state is not None:  # it may have been unknowable before
             statements.keep_checkpoints(cursor, [(run.id, upto, encode(state))])
@@ -195,12 +195,15 @@ def _delete(tx: Tx, run: _Run, upto: int) -> None:
     cursor.execute(f"DELETE FROM {statements.history} WHERE run_id = {p} AND seq <= {p}", [run.id, upto])
 
 
-def _settle_state(tx: Tx, run: _Run) -> None:
-    """Has the snapshot hold the last state, which no row is needed for then."""
+def _move_snapshot(tx: Tx, run: _Run, upto: int) -> None:
+    """Has the snapshot need no row up to this one: it is that of a later row, or nothing has changed since it.
+
+    In an open run that is always so; what other processes keep of it stays right.
+    """
     statements = tx.statements
     if run.delta_bytes:
         text = encode(states_at(tx, [(run.id, run.version)])[run.id, run.version])
         statements.save_base(tx.cursor, [(run.id, text, run.version, len(text), 0)])
     else:
         p = statements.parameter
-        tx.cursor.execute(f"UPDATE {statements.workflows} SET state_version = version WHERE id = {p}", [run.id])
+        tx.cursor.execute(f"UPDATE {statements.workflows} SET state_version = {p} WHERE id = {p}", [upto, run.id])
