@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from queuety.engine.decide import decide, decide_all, start
+from queuety.engine.protocol import Facts
 from queuety.engine.replay import fold
 from queuety.errors import InvalidStateError
 from queuety.model import (
@@ -20,7 +21,9 @@ from queuety.model import (
     BuryJob,
     Command,
     Commanded,
+    DeadlinePassed,
     Definition,
+    DropTimers,
     DropWork,
     Due,
     Effect,
@@ -29,19 +32,30 @@ from queuety.model import (
     Failed,
     FinishJob,
     HandlerRef,
+    HurryJobs,
     Job,
+    KeepGroup,
+    KeepSignal,
+    LetterKind,
     NewJob,
     Options,
     RetryJob,
     Role,
     SaveWorkflow,
+    Send,
     SetTimer,
+    Signalled,
     Span,
     StepSpec,
     Succeeded,
+    UseSignals,
     Workflow,
     WorkflowStatus,
 )
+from queuety.model.needs import Lacking, Need, NeedGroup, NeedOpenJobs, NeedSignals, Signal
+from tests.unit.reference_past import OWN, SETTLED, Past, open_jobs
+
+Answer = TypeVar("Answer")
 
 SECOND = 1_000_000
 BOOM = ErrorInfo("boom", "ValueError")
@@ -60,7 +74,10 @@ def flow(*steps: StepSpec, **options: Any) -> Definition:
 
 
 class World:
-    """One run and its work, in memory. Every event goes through `tell`, which checks what must always hold."""
+    """One run and its work, in memory. Every event goes through `tell`, which checks what must always hold.
+
+    `deadlines` are the letters that remind it of its deadline; `asked` is all that it had to know.
+    """
 
     def __init__(self, definition: Definition, payload: dict[str, Any] | None = None, *, now_us: int = 0) -> None:
         self.definition = definition
@@ -71,19 +88,55 @@ class World:
         self.buried: dict[int, str] = {}
         self.finished: list[int] = []
         self.timers: list[SetTimer] = []
+        self.deadlines: list[Send] = []
         self.rows: list[AppendHistory] = []
+        self.signals: list[Signal] = []
+        self.groups: dict[str, tuple[int, ...]] = {}
         self.ids = 100
         self.told: list[Event] = []
-        decision = start(41, definition, self.payload, now_us=now_us)
+        self.asked: list[Need] = []
+        decision = self.informed(lambda facts: start(41, definition, self.payload, now_us=now_us, facts=facts))
         self.workflow: Workflow = decision.workflow
         self.write(decision.effects)
         self.check()
 
     # what a store does
 
+    def informed(self, ask: Callable[[Facts], Answer]) -> Answer:
+        """What is decided once everything that it takes was read."""
+        facts: dict[Need, Any] = {}
+        while True:
+            try:
+                return ask(facts)
+            except Lacking as lacking:
+                need = lacking.need
+            assert need not in facts, "a need whose answer is there is not lacking"
+            self.asked.append(need)
+            facts[need] = self.answer(need)
+
+    def answer(self, need: Need) -> Any:
+        match need:
+            case NeedSignals(name, after_seq, limit):
+                fitting = [signal for signal in self.signals if signal.name == name and signal.seq > after_seq]
+                return tuple(fitting[:limit])
+            case NeedGroup(name):
+                return self.groups.get(name)
+            case NeedOpenJobs():
+                jobs = ((new, due_us, job_id in self.held) for job_id, (new, _, due_us) in self.open.items())
+                return open_jobs(jobs, self.now_us)
+        assert isinstance(need, OWN), f"nothing here asks for {need}"
+        return Past(self.payload, self.rows, self.workflow, self.signals, self.groups).answer(need)
+
     def write(self, effects: Iterable[Effect]) -> None:
         effects = list(effects)
-        by_sort: list[tuple[type, ...]] = [(FinishJob, BuryJob, RetryJob), (DropWork,), (AddJob, SetTimer)]
+        by_sort: list[tuple[type, ...]] = [
+            (FinishJob, BuryJob, RetryJob),
+            (DropWork,),
+            (HurryJobs,),
+            (AddJob, SetTimer, DropTimers, Send),
+            (KeepSignal,),
+            (UseSignals, KeepGroup),
+        ]
         for sorts in [*by_sort, (AppendHistory, SaveWorkflow)]:
             for effect in effects:
                 if isinstance(effect, sorts):
@@ -107,11 +160,28 @@ class World:
                         self.held.pop(job_id, None)
                         self.buried[job_id] = message
                 self.timers = []
+            case HurryJobs(_, now_us):
+                for job_id, (new, attempts, due_us) in self.open.items():
+                    if job_id not in self.held:
+                        self.open[job_id] = (new, attempts, min(due_us, now_us))
             case AddJob(new):
                 self.ids += 1
                 self.open[self.ids] = (new, 0, new.due_us)
             case SetTimer():
                 self.timers.append(effect)
+            case DropTimers(_, kind):
+                self.timers = [] if kind is LetterKind.TIMER else self.timers
+                self.deadlines = [] if kind is LetterKind.DEADLINE else self.deadlines
+            case Send(to, kind) if to == 41:
+                assert kind is LetterKind.DEADLINE
+                self.deadlines.append(effect)
+            case KeepSignal(_, seq, name, payload):
+                self.signals = sorted((*self.signals, Signal(seq, name, payload)), key=lambda signal: signal.seq)
+            case UseSignals(_, seqs):
+                assert set(seqs) <= {signal.seq for signal in self.signals}, "a signal is used that is not there"
+                self.signals = [signal for signal in self.signals if signal.seq not in seqs]
+            case KeepGroup(_, name, ids):
+                self.groups[name] = ids
             case AppendHistory():
                 self.rows.append(effect)
             case SaveWorkflow(workflow, was):
@@ -130,26 +200,18 @@ class World:
         self.held[job_id] = self.ids
         return Job(
             job_id, role, new.queue, new.priority, new.handler, attempts + 1, new.max_attempts, self.ids, due_us, 0,
-            workflow_id=new.workflow_id, step_index=new.step_index, visit=new.visit,
+            payload=new.payload, config=new.config, workflow_id=new.workflow_id, step_index=new.step_index,
+            visit=new.visit, branch=new.branch,
         )  # fmt: skip
 
     # what happens to the run
 
     def tell(self, *events: Event) -> list[Effect]:
         """Let events happen in one turn. The engine is asked twice: the answers are equal, the question unchanged."""
-        asked = repr((self.workflow, self.definition, events))
-        answers: list[list[Effect]] = []
-        for _ in range(2):
-            if len(events) == 1:
-                decision = decide(self.workflow, self.definition, events[0], now_us=self.now_us)
-                effects = list(decision.effects)
-                if decision.workflow is not self.workflow:
-                    effects.append(SaveWorkflow(decision.workflow, self.workflow))
-            else:
-                effects = decide_all(self.workflow, self.definition, events, now_us=self.now_us)
-            answers.append(effects)
+        question = repr((self.workflow, self.definition, events))
+        answers = [self._decided(events) for _ in range(2)]
         assert answers[0] == answers[1]
-        assert asked == repr((self.workflow, self.definition, events))
+        assert question == repr((self.workflow, self.definition, events))
         was = self.workflow
         fired = {event.visit for event in events if isinstance(event, Due)}
         self.timers = [timer for timer in self.timers if timer.visit not in fired or timer.due_us > self.now_us]
@@ -157,6 +219,14 @@ class World:
         self.told.extend(events)
         self.check(was)
         return answers[0]
+
+    def _decided(self, events: tuple[Event, ...]) -> list[Effect]:
+        workflow, definition, now_us = self.workflow, self.definition, self.now_us
+        if len(events) > 1:
+            return self.informed(lambda facts: decide_all(workflow, definition, events, now_us=now_us, facts=facts))
+        decision = self.informed(lambda facts: decide(workflow, definition, events[0], now_us=now_us, facts=facts))
+        effects = list(decision.effects)
+        return effects if decision.workflow is workflow else [*effects, SaveWorkflow(decision.workflow, workflow)]
 
     def succeed(self, output: dict[str, Any] | None = None) -> list[Effect]:
         return self.tell(self.success(output))
@@ -170,15 +240,29 @@ class World:
     def failure(self, error: ErrorInfo = BOOM, role: Role = Role.STEP, **how: Any) -> Failed:
         return Failed(self.claim(role), error, Span(self.now_us, self.now_us, 1), **how)
 
-    def command(self, command: Command) -> list[Effect]:
+    def command(self, command: Command, actor: str | None = None, reason: str | None = None) -> list[Effect]:
+        return self.tell(self.commanded(command, actor, reason))
+
+    def commanded(self, command: Command, actor: str | None = None, reason: str | None = None) -> Commanded:
         self.ids += 1
-        return self.tell(Commanded(command, self.ids))
+        return Commanded(command, self.ids, actor, reason)
+
+    def signal(self, name: str, payload: dict[str, Any] | None = None) -> list[Effect]:
+        self.ids += 1
+        return self.tell(Signalled(name, payload or {}, self.ids))
 
     def fire(self) -> list[Effect]:
         """Go on to the time of the next timer, and let it fire."""
         timer = min(self.timers, key=lambda timer: timer.due_us)
         self.now_us = max(self.now_us, timer.due_us)
         return self.tell(Due(timer.visit))
+
+    def remind(self) -> list[Effect]:
+        """Go on to the time of the next letter that reminds the run of its deadline, and open it."""
+        letter = min(self.deadlines, key=lambda letter: letter.due_us)
+        self.deadlines.remove(letter)
+        self.now_us = max(self.now_us, letter.due_us)
+        return self.tell(DeadlinePassed())
 
     # what must always hold
 
@@ -210,9 +294,7 @@ class World:
         if was is not None:
             assert workflow.visit >= was.visit
             assert workflow == was or workflow.version > was.version, "no change goes without a row"
-            assert workflow.transitions - was.transitions == sum(
-                row.changed is not None for row in self.rows[was.version :]
-            )
+            assert workflow.transitions - was.transitions == sum(map(is_settled, self.rows[was.version :]))
 
     def late(self) -> list[Event]:
         """Of what was told, whatever can only be late now: of another visit, or told to a run that has ended."""
@@ -227,6 +309,11 @@ class World:
                 and (is_over or event.job.visit != self.workflow.visit)
             )
         ]
+
+
+def is_settled(row: AppendHistory) -> bool:
+    """Whether the row tells that a step was left."""
+    return row.entry in SETTLED and row.changed is not None
 
 
 @dataclass

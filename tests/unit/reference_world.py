@@ -28,6 +28,7 @@ from queuety.model import (
     Event,
     Failed,
     FinishJob,
+    HurryJobs,
     Job,
     KeepGroup,
     KeepSignal,
@@ -49,10 +50,12 @@ from queuety.model.needs import (
     Need,
     NeedGroup,
     NeedIds,
+    NeedOpenJobs,
     NeedParts,
     NeedSignals,
     NeedStanding,
     NeedStates,
+    NeedWatching,
     PartRow,
     Signal,
     Standing,
@@ -61,6 +64,7 @@ from queuety.store.letters import settled
 from queuety.store.load import Letter
 from queuety.worker.post import answers_for_missing
 from tests.support.definitions_at_random import ROOTS, Payload
+from tests.unit.reference_past import OWN, Past, open_jobs
 
 
 @dataclass
@@ -128,6 +132,9 @@ class World:
                 return {one: self._standing(one) for one in ids if one in self.runs}
             case NeedStates(ids):
                 return {one: self.runs[one].workflow.state for one in ids if one in self.runs}
+            case NeedWatching(ids, visit):
+                there = [one for one in ids if one in self.runs]
+                return frozenset(one for one in there if self.runs[one].watchers.get(run_id) == visit)
         assert paper is not None, f"{need} of a run that is only being started"
         match need:
             case NeedSignals(name, after_seq, limit):
@@ -138,6 +145,11 @@ class World:
             case NeedParts(visit, after_seq):
                 rows = (row for row in paper.rows if row.visit == visit and row.seq > after_seq)
                 return tuple(part for row in rows for part in _part_of(row))
+            case NeedOpenJobs():
+                jobs = ((one.new, one.due_us, one.token is not None) for one in paper.jobs.values())
+                return open_jobs(jobs, self.now_us)
+        assert isinstance(need, OWN), f"nobody here knows {need}"
+        return Past(paper.payload, paper.rows, paper.workflow, paper.signals, paper.groups).answer(need)
 
     def _standing(self, run_id: int) -> Standing:
         workflow = self.runs[run_id].workflow
@@ -180,17 +192,18 @@ class World:
             (AddWorkflow,),
             (FinishJob, BuryJob, RetryJob),
             (DropWork, DropTimers),
+            (HurryJobs,),
             (KeepSignal,),
             (UseSignals, KeepGroup, AppendHistory, SaveWorkflow),
         ):
             for effect in effects:
                 if isinstance(effect, sorts):
                     self._write(effect)
-        for timer in self._timers(effects):
-            self._post(timer.workflow_id, timer.due_us, LetterKind.TIMER, timer.visit, None)
-        for effect in effects:
-            if isinstance(effect, Send):
-                self.send(effect)
+        for letter in self._posted(effects):
+            if isinstance(letter, SetTimer):
+                self._post(letter.workflow_id, letter.due_us, LetterKind.TIMER, letter.visit, None)
+            else:
+                self.send(letter)
         for effect in effects:
             if isinstance(effect, Watch):
                 self.runs[effect.workflow_id].watchers[effect.waiter_id] = effect.visit
@@ -207,14 +220,15 @@ class World:
                 self.next_job += 1
 
     @staticmethod
-    def _timers(effects: Iterable[Effect]) -> list[SetTimer]:
-        timers: list[SetTimer] = []
+    def _posted(effects: Iterable[Effect]) -> list[SetTimer | Send]:
+        """The timers that are set, then the letters that are sent, without those that are dropped again."""
+        posted: list[SetTimer | Send] = []
         for effect in effects:
-            if isinstance(effect, SetTimer):
-                timers.append(effect)
+            if isinstance(effect, SetTimer | Send):
+                posted.append(effect)
             elif isinstance(effect, DropTimers):
-                timers = [timer for timer in timers if timer.workflow_id != effect.workflow_id]
-        return timers
+                posted = [one for one in posted if _key(one) != (effect.workflow_id, effect.kind)]
+        return sorted(posted, key=lambda one: isinstance(one, Send))
 
     def _write(self, effect: Effect) -> None:
         match effect:
@@ -234,11 +248,18 @@ class World:
                 jobs = self.runs[run_id].jobs
                 for open_job in [one for one in jobs.values() if one.new.role is Role.STEP]:
                     del jobs[open_job.id]
-                self._forget_timers(run_id)
-            case DropTimers(run_id):
-                self._forget_timers(run_id)
+                self._forget(run_id, LetterKind.TIMER)
+            case DropTimers(run_id, kind):
+                self._forget(run_id, kind)
+            case HurryJobs(run_id, now_us):
+                for held in self.runs[run_id].jobs.values():
+                    if held.token is None:
+                        held.due_us = min(held.due_us, now_us)
             case KeepSignal(run_id, seq, name, payload):
-                self.runs[run_id].signals.append(Signal(seq, name, payload))
+                paper = self.runs[run_id]
+                assert seq not in {one.seq for one in paper.signals}, "a signal is kept twice"
+                paper.signals = sorted((*paper.signals, Signal(seq, name, payload)), key=lambda one: one.seq)
+                paper.used.discard(seq)  # given back
             case UseSignals(run_id, seqs):
                 paper = self.runs[run_id]
                 assert seqs, "nothing was used"
@@ -265,10 +286,8 @@ class World:
         assert held.token == job.token, "an effect for a job that is held by another token"
         return held
 
-    def _forget_timers(self, run_id: int) -> None:
-        self.letters = [
-            entry for entry in self.letters if entry[1].workflow_id != run_id or entry[1].kind is not LetterKind.TIMER
-        ]
+    def _forget(self, run_id: int, kind: LetterKind) -> None:
+        self.letters = [entry for entry in self.letters if (entry[1].workflow_id, entry[1].kind) != (run_id, kind)]
 
     def send(self, letter: Send) -> None:
         self._post(letter.to, letter.due_us, letter.kind, letter.visit, letter.body)
@@ -293,8 +312,8 @@ class World:
         new = held.new
         return Job(
             held.id, new.role, new.queue, new.priority, new.handler, held.attempts, new.max_attempts, held.token,
-            held.due_us, 0, config=new.config, workflow_id=new.workflow_id, step_index=new.step_index,
-            visit=new.visit, branch=new.branch,
+            held.due_us, 0, payload=new.payload, config=new.config, workflow_id=new.workflow_id,
+            step_index=new.step_index, visit=new.visit, branch=new.branch,
         )  # fmt: skip
 
     def is_held(self, job: Job) -> bool:
@@ -325,6 +344,12 @@ class World:
             one.rows, one.signals, one.children = list(paper.rows), list(paper.signals), list(paper.children)
             one.used = set(paper.used)
         return twin
+
+
+def _key(posted: SetTimer | Send) -> tuple[int, LetterKind]:
+    if isinstance(posted, SetTimer):
+        return posted.workflow_id, LetterKind.TIMER
+    return posted.to, posted.kind
 
 
 def as_written(world: World, run_id: int) -> tuple[Any, ...]:

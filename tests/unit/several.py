@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from queuety.engine.decide import decide, decide_all, start
@@ -17,6 +17,7 @@ from queuety.model import (
     ChildSettled,
     Command,
     Commanded,
+    DeadlinePassed,
     Definition,
     DependencySettled,
     DropTimers,
@@ -27,6 +28,7 @@ from queuety.model import (
     Failed,
     FinishJob,
     HandlerRef,
+    HurryJobs,
     Job,
     KeepGroup,
     KeepSignal,
@@ -54,13 +56,16 @@ from queuety.model.needs import (
     Need,
     NeedGroup,
     NeedIds,
+    NeedOpenJobs,
     NeedSignals,
     NeedStanding,
     NeedStates,
+    NeedWatching,
     Signal,
     Standing,
 )
 from tests.unit.reference import BOOM
+from tests.unit.reference_past import OWN, Past, open_jobs
 
 UNDO = HandlerRef("app:undo")
 
@@ -162,7 +167,7 @@ class Several:
         self.tokens += 1
         return Job(
             self.tokens, role, new.queue, new.priority, new.handler, 1, new.max_attempts, self.tokens, 0, 0,
-            workflow_id=run_id, step_index=new.step_index, visit=new.visit, branch=new.branch,
+            payload=new.payload, workflow_id=run_id, step_index=new.step_index, visit=new.visit, branch=new.branch,
         )  # fmt: skip
 
     def fire(self, run_id: int) -> list[Effect]:
@@ -173,16 +178,21 @@ class Several:
         return self.tell(run_id, Due(timer.visit))
 
     def open(self, run_id: int) -> list[Send]:
-        """Have the run open all letters that have come for it, in one turn; they are given back."""
-        letters, self.runs[run_id].letters = self.runs[run_id].letters, []
+        """Have the run open all letters that are due for it, in one turn; they are given back."""
+        letters = self._due(run_id)
+        paper = self.runs[run_id]
+        paper.letters = [letter for letter in paper.letters if letter not in letters]
         if letters:
             self.tell(run_id, *map(event_of, letters))
         return letters
 
     def deliver(self, *, backwards: bool = False) -> None:
-        """Have letters opened until there is none, by one run after the other."""
-        while waiting := [run_id for run_id in self.runs if self.runs[run_id].letters]:
+        """Have letters opened until none is due, by one run after the other."""
+        while waiting := [run_id for run_id in self.runs if self._due(run_id)]:
             self.open(max(waiting) if backwards else min(waiting))
+
+    def _due(self, run_id: int) -> list[Send]:
+        return [letter for letter in self.runs[run_id].letters if letter.due_us <= self.now_us]
 
     # what a store does
 
@@ -202,7 +212,15 @@ class Several:
                 return {one: self[one].state for one in ids if one in self.runs}
             case NeedGroup(name):
                 return paper.groups.get(name) if paper else None
-        raise AssertionError(f"nobody here asks for {need}")
+            case NeedWatching(ids, visit):
+                return frozenset(
+                    one for one in ids if one in self.runs and self.runs[one].watchers.get(run_id) == visit
+                )
+        assert paper is not None, f"{need} of a run that is only being started"
+        if isinstance(need, NeedOpenJobs):
+            return open_jobs(((job, job.due_us, False) for job in paper.jobs), self.now_us)
+        assert isinstance(need, OWN), f"nobody here asks for {need}"
+        return Past(paper.payload, paper.rows, paper.workflow, paper.signals, paper.groups).answer(need)
 
     def write(self, run_id: int, effects: Iterable[Effect]) -> None:
         paper = self.runs[run_id]
@@ -217,15 +235,20 @@ class Several:
                     paper.jobs.append(job)
                 case SetTimer():
                     paper.timers.append(effect)
-                case DropTimers():
+                case HurryJobs(_, now_us):
+                    paper.jobs = [replace(job, due_us=min(job.due_us, now_us)) for job in paper.jobs]
+                case DropTimers(_, LetterKind.TIMER):
                     paper.timers = []
+                case DropTimers(_, kind):
+                    paper.letters = [letter for letter in paper.letters if letter.kind is not kind]
                 case AppendHistory():
                     paper.rows.append(effect)
                 case SaveWorkflow(workflow, was):
                     assert was == paper.workflow
                     paper.workflow = workflow
                 case KeepSignal(_, seq, name, payload):
-                    paper.signals.append(Signal(seq, name, payload))
+                    kept = (*paper.signals, Signal(seq, name, payload))
+                    paper.signals = sorted(kept, key=lambda signal: signal.seq)
                 case UseSignals(_, seqs):
                     assert set(seqs) <= {signal.seq for signal in paper.signals}, "no signal is used twice"
                     paper.signals = [signal for signal in paper.signals if signal.seq not in seqs]
@@ -241,8 +264,9 @@ class Several:
                     paper.watchers = {} if forgets else paper.watchers
                 case Send():
                     self.post(effect)
-                case StartRun(child, definition, payload, parent_id, parent_step):
-                    self.start(child, definition, dict(payload), parent_id=parent_id, parent_step=parent_step)
+                case StartRun(child, definition, payload, parent_id, parent_step, seed):
+                    origin = {"parent_id": parent_id, "parent_step": parent_step, "seed": seed}
+                    self.start(child, definition, dict(payload), **origin)
                 case _:
                     raise AssertionError(f"nobody here writes {effect}")
 
@@ -279,5 +303,7 @@ def event_of(letter: Send) -> Event:
             return Told(Cancel(), body["parent"])
         case LetterKind.RETRY:
             return Told(RetryRun(), body["parent"])
+        case LetterKind.DEADLINE:
+            return DeadlinePassed()
         case LetterKind.TIMER:
             raise AssertionError("timers are no letters here")

@@ -5,29 +5,21 @@ Every event goes through `tell` as there; what a kind must know is read from wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-from queuety.engine.decide import decide, decide_all, start
-from queuety.engine.protocol import Facts
 from queuety.engine.replay import fold
 from queuety.model import (
     AppendHistory,
     CleanupStatus,
-    Command,
-    Commanded,
     Definition,
-    Due,
     Effect,
     Entry,
     ErrorInfo,
-    Event,
     Failed,
     Job,
-    KeepGroup,
     Role,
-    SaveWorkflow,
     Send,
     Span,
     StartRun,
@@ -35,53 +27,25 @@ from queuety.model import (
     Succeeded,
     WorkflowStatus,
 )
-from queuety.model.needs import Lacking, Need, NeedIds, NeedParts, NeedStanding, NeedStates, PartRow, Standing
-from tests.unit.reference import BOOM, World
-
-Answer = TypeVar("Answer")
-
-SETTLING = (Entry.COMPLETED, Entry.RESUMED)
+from queuety.model.needs import Need, NeedIds, NeedParts, NeedStanding, NeedStates, NeedWatching, PartRow, Standing
+from tests.unit.reference import BOOM, World, is_settled
 
 
 class Stage(World):
-    """One run, its jobs by branch, and how other runs stand: `others`, as a test sets it."""
+    """One run, its jobs by branch, and how other runs stand: `others`, as a test sets it.
+
+    `sent` is what it has told others, `watched` are those that will tell it of their end.
+    """
 
     def __init__(self, definition: Definition, payload: dict[str, Any] | None = None, *, now_us: int = 0) -> None:
-        self.definition = definition
-        self.payload = payload or {}
-        self.now_us = now_us
-        self.open = {}
-        self.held = {}
-        self.buried = {}
-        self.finished = []
-        self.timers = []
-        self.rows = []
-        self.ids = 100
-        self.told = []
         self.next_run = 1000
         self.started: list[StartRun] = []
         self.sent: list[Send] = []
-        self.groups: dict[str, tuple[int, ...]] = {}
         self.others: dict[int, tuple[Standing, State]] = {}
-        self.asked: list[Need] = []
-        decision = self.informed(lambda facts: start(41, definition, self.payload, now_us=now_us, facts=facts))
-        self.workflow = decision.workflow
-        self.write(decision.effects)
-        self.check()
+        self.watched: frozenset[int] = frozenset()
+        super().__init__(definition, payload, now_us=now_us)
 
     # what a store does
-
-    def informed(self, ask: Callable[[Facts], Answer]) -> Answer:
-        """What is decided once everything that it takes was read."""
-        facts: dict[Need, Any] = {}
-        while True:
-            try:
-                return ask(facts)
-            except Lacking as lacking:
-                need = lacking.need
-            assert need not in facts, "a need whose answer is there is not lacking"
-            self.asked.append(need)
-            facts[need] = self.answer(need)
 
     def answer(self, need: Need) -> Any:
         match need:
@@ -94,8 +58,9 @@ class Stage(World):
                 return {one: self.others[one][0] for one in ids if one in self.others}
             case NeedStates(ids):
                 return {one: self.others[one][1] for one in ids if one in self.others}
-            case _:
-                raise AssertionError(f"nothing on this stage asks for {need}")
+            case NeedWatching(ids):
+                return self.watched.intersection(ids)
+        return super().answer(need)
 
     def write(self, effects: Iterable[Effect]) -> None:
         effects = list(effects)
@@ -106,10 +71,8 @@ class Stage(World):
                     self.started.append(effect)
                     self.next_run = workflow_id + 1
                     self.stands(workflow_id, WorkflowStatus.RUNNING)
-                case Send():
+                case Send(to) if to != 41:
                     self.sent.append(effect)
-                case KeepGroup(_, name, ids):
-                    self.groups[name] = ids
 
     def stands(
         self,
@@ -149,7 +112,8 @@ class Stage(World):
         self.held[job_id] = self.ids
         return Job(
             job_id, new.role, new.queue, new.priority, new.handler, attempts + 1, new.max_attempts, self.ids, due_us, 0,
-            workflow_id=new.workflow_id, step_index=new.step_index, visit=new.visit, branch=new.branch,
+            payload=new.payload, config=new.config, workflow_id=new.workflow_id, step_index=new.step_index,
+            visit=new.visit, branch=new.branch,
         )  # fmt: skip
 
     def good(self, branch: int | None, output: dict[str, Any] | None = None) -> Succeeded:
@@ -157,32 +121,6 @@ class Stage(World):
 
     def bad(self, branch: int | None, error: ErrorInfo = BOOM, *, is_final: bool = True) -> Failed:
         return Failed(self.take(branch), error, Span(self.now_us, self.now_us, 1), is_final)
-
-    def commanded(self, command: Command) -> Commanded:
-        self.ids += 1
-        return Commanded(command, self.ids)
-
-    def tell(self, *events: Event) -> list[Effect]:
-        """Let events happen in one turn. The engine is asked twice: the answers are equal, the question unchanged."""
-        question = repr((self.workflow, self.definition, events))
-        was = self.workflow
-        answers = [self._decided(events) for _ in range(2)]
-        assert answers[0] == answers[1]
-        assert question == repr((self.workflow, self.definition, events))
-        fired = {event.visit for event in events if isinstance(event, Due)}
-        self.timers = [timer for timer in self.timers if timer.visit not in fired or timer.due_us > self.now_us]
-        self.write(answers[0])
-        self.told.extend(events)
-        self.check(was)
-        return answers[0]
-
-    def _decided(self, events: tuple[Event, ...]) -> list[Effect]:
-        workflow, definition, now_us = self.workflow, self.definition, self.now_us
-        if len(events) > 1:
-            return self.informed(lambda facts: decide_all(workflow, definition, events, now_us=now_us, facts=facts))
-        decision = self.informed(lambda facts: decide(workflow, definition, events[0], now_us=now_us, facts=facts))
-        effects = list(decision.effects)
-        return effects if decision.workflow is workflow else [*effects, SaveWorkflow(decision.workflow, workflow)]
 
     # what must always hold
 
@@ -200,13 +138,14 @@ class Stage(World):
             assert (steps, timers) == ([], [])
         else:
             kept = workflow.runtime or {}
-            assert steps or timers or "child" in kept or kept == {"entered": False}, "the run is stranded"
+            waits = workflow.status in (WorkflowStatus.WAITING_FOR_SIGNAL, WorkflowStatus.WAITING_FOR_WORKFLOWS)
+            assert steps or timers or "child" in kept or kept == {"entered": False} or waits, "the run is stranded"
+            assert not (steps and waits), "a run that waits has no job"
         if workflow.status is WorkflowStatus.FAILED:
             assert None not in (workflow.error_message, workflow.error_kind, workflow.failed_step, workflow.failed_us)
         if was is not None:
             assert workflow == was or workflow.version > was.version, "no change goes without a row"
-            settled = [row for row in self.rows[was.version :] if row.entry in SETTLING and row.changed is not None]
-            assert workflow.transitions - was.transitions == len(settled)
+            assert workflow.transitions - was.transitions == sum(map(is_settled, self.rows[was.version :]))
 
     def told_of(self) -> list[tuple[Entry, int | None]]:
         """The history so far: what each row tells of, and the branch of its job."""

@@ -180,9 +180,8 @@ def test_cancel_drops_what_is_open_before_it_asks_for_the_cleanup() -> None:
     drop, row, add, _ = world.command(Cancel())
     assert drop == DropWork(41, "Workflow cancelled", 9)
     assert isinstance(row, AppendHistory)
-    assert add == AddJob(
-        NewJob(Role.CLEANUP, "q", Priority.LOW, "app:undo", 2, 9, config={"k": 1}, workflow_id=41, visit=1)
-    )
+    undo = NewJob(Role.CLEANUP, "q", Priority.LOW, "app:undo", 2, 9, config={"k": 1}, workflow_id=41, visit=1)
+    assert add == AddJob(replace(undo, payload={"handler": "on_cancel"}))
     assert world.buried == {job: "Workflow cancelled"}
     run = world.workflow
     assert (run.status, run.cancelled_us, run.completed_us, run.cleanup) == ("cancelled", 9, 9, "pending")
@@ -244,8 +243,8 @@ def test_a_cleanup_is_repeated_and_then_given_up() -> None:
     assert (world.open, world.workflow.cleanup, world.workflow.status) == ({}, "failed", "cancelled")
     assert [(row.entry, row.is_final) for row in world.rows] == [
         (Entry.CANCELLED, False),
-        (Entry.FAILED, False),
-        (Entry.FAILED, True),
+        (Entry.UNCLEANED, False),
+        (Entry.UNCLEANED, True),
     ]
 
 

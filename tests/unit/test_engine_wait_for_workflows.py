@@ -18,6 +18,7 @@ from queuety.model import (
     KeepGroup,
     LetterKind,
     RetryRun,
+    Rewind,
     Send,
     StepSpec,
     WorkflowStatus,
@@ -293,8 +294,8 @@ def test_the_end_of_a_run_between_reading_and_asking_is_told() -> None:
     assert world[ME].state == {"got": {"7": {"by": 7, "k7": True}}}
 
 
-def test_a_run_that_goes_on_before_its_end_was_heard_is_asked_again() -> None:
-    """It fails, tells who watches it, is retried, and only then is its letter opened."""
+def test_a_run_that_goes_on_before_its_end_was_heard_need_not_be_asked_again() -> None:
+    """It fails, tells who watches it, is retried, and only then is its letter opened. It has kept its watchers."""
     world = waiting(world_of(7), wait([7], result_key="got"))
     world.deliver()
     end(world, 7, "failed")
@@ -305,7 +306,44 @@ def test_a_run_that_goes_on_before_its_end_was_heard_is_asked_again() -> None:
     end(world, 7, "completed")
     world.deliver()
     assert world[ME].status is WorkflowStatus.COMPLETED
+    assert len(world.sent(LetterKind.SUBSCRIBE, 7)) == 1
+
+
+def test_a_run_that_had_completed_and_was_rewound_is_asked_again() -> None:
+    """It completes, tells who watches it, forgets them, and is rewound before the letter is opened."""
+    world = Several()
+    world.start(7, flow(then("a"), then("b")))
+    waiting(world, wait([7], result_key="got"))
+    world.deliver()
+    world.succeed(7)
+    end(world, 7, "completed")
+    world.command(7, Rewind(0))
+    world.deliver()
+    assert (world[ME].status, world[7].status, world.runs[7].watchers) == (WAITING, "running", {ME: 1})
+    end(world, 7, "completed")
+    world.deliver()
+    assert world[ME].status is WorkflowStatus.COMPLETED
     assert len(world.sent(LetterKind.SUBSCRIBE, 7)) == 2
+
+
+def test_a_run_that_all_wait_for_and_that_was_counted_already_is_asked_again_when_it_was_rewound() -> None:
+    """Two have completed and were counted; one of them is rewound, then the last one ends."""
+    world = Several()
+    for other in (7, 8):
+        world.start(other, flow(then("a"), then("b")))
+    waiting(world, wait([7, 8], result_key="got"))
+    world.deliver()
+    world.succeed(7)
+    end(world, 7, "completed")
+    world.deliver()
+    world.command(7, Rewind(0))
+    world.succeed(8)
+    end(world, 8, "completed")
+    world.deliver()
+    assert (world[ME].status, world.runs[7].watchers) == (WAITING, {ME: 1})
+    end(world, 7, "completed")
+    world.deliver()
+    assert (world[ME].status, list(world[ME].state["got"])) == ("completed", ["7", "8"])
 
 
 @pytest.mark.parametrize("fails_first", [True, False])
