@@ -8,6 +8,7 @@ undone is looked for (None when none is left), `then`, the run's handlers that a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,7 @@ from queuety.model import (
     State,
     Succeeded,
 )
-from queuety.model.needs import NeedUndo, Undo
+from queuety.model.needs import NeedStanding, NeedUndo, Standing, Undo
 
 if TYPE_CHECKING:
     from queuety.engine.course import Attempt, Course
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 _DONE: Final = frozenset({Entry.COMPLETED, Entry.RESUMED})
 
 
-def begin(course: Course, *, compensates: bool, then: str | None, child: int | None = None) -> None:
+def begin(
+    course: Course, *, compensates: bool, then: str | None, child: int | None = None, has_ended: bool = False
+) -> None:
     """See to what is to be done now that the run has ended; nothing, if there is nothing.
 
-    `then` names the definition's handler that follows. A `child` that was told to end has to have cleaned up first.
-    What is under way already goes on, and what is asked for now comes after it.
+    `then` names the definition's handler that follows. A `child` that was told to end, or `has_ended` by itself, has to
+    have cleaned up first. What is under way already goes on, and what is asked for now comes after it.
     """
     workflow = course.workflow
     ledger = workflow.ledger or {}
@@ -55,7 +58,7 @@ def begin(course: Course, *, compensates: bool, then: str | None, child: int | N
     is_compensated = before is not None or bool(undo.get("compensated"))
     _keep(course, {"before": before, "then": handler, "failed": False, "compensated": is_compensated})
     course.workflow = replace(course.workflow, cleanup=CleanupStatus.PENDING)
-    if child is None:
+    if child is None or (has_ended and _is_clean(course, child)):
         go_on(course)
     else:
         course.workflow = replace(course.workflow, runtime={**(workflow.runtime or {}), "child": child, "awaits": True})
@@ -115,6 +118,12 @@ def is_compensated(ledger: State | None) -> bool:
     return bool(((ledger or {}).get("undo") or {}).get("compensated"))
 
 
+def _is_clean(course: Course, child: int) -> bool:
+    """Whether a child that has ended has nothing left to clean up; it tells once it has."""
+    standing: Standing | None = course.read(NeedStanding((child,))).get(child)
+    return standing is None or standing.cleanup is not CleanupStatus.PENDING
+
+
 def _next(course: Course, before_seq: int) -> Undo | None:
     """The step to be undone next: the last one that settled before this row.
 
@@ -128,12 +137,30 @@ def _next(course: Course, before_seq: int) -> Undo | None:
         if not isinstance(effect, AppendHistory) or effect.seq >= before_seq:
             continue
         oldest = min(oldest, effect.seq)
+        if effect.entry is Entry.REWOUND and effect.control is not None:
+            oldest = effect.control["_rewound"]["to_seq"] + 1
+            break
+        if effect.entry is Entry.MIGRATED and effect.control is not None:
+            return _before_move(course, effect.seq, effect.control["_migrated"]["compensations"])
         if effect.entry in _DONE and effect.step_index is not None and effect.step_index in steps:
             return Undo(effect.seq, effect.step_index)
     if oldest <= 1:
         return None
     found: Undo | None = course.read(NeedUndo(oldest, steps))
     return found
+
+
+def _before_move(course: Course, seq: int, handlers: Mapping[str, State]) -> Undo | None:
+    """The same for a run that this very decision has moved to another definition; these undid the earlier one's steps.
+
+    Its row does not say yet that it was moved.
+    """
+    steps = tuple(map(int, handlers))
+    found: Undo | None = course.read(NeedUndo(seq, steps)) if steps else None
+    if found is None or found.handler is not None:
+        return found
+    told: Mapping[str, Any] = handlers[str(found.step)]
+    return replace(found, handler=HandlerRef(told["name"], told.get("config")))
 
 
 def _handler(course: Course, name: str) -> HandlerRef | None:

@@ -175,7 +175,8 @@ class Course:
     def fail(self, error: ErrorInfo, attempt: Attempt | None = None, control: State | None = None) -> None:
         """Fail the run where it stands; what it has open is buried, and a run that it is parked on told to end."""
         self.drop(error.message)
-        child = None if error.kind in _FAULTS_OF_CHILD else self.abandon_child()
+        has_ended = error.kind in _FAULTS_OF_CHILD
+        child = child_of(self.workflow) if has_ended else self.abandon_child()
         self.record(Entry.FAILED, attempt, control=control, error=error, is_final=True)
         workflow = self.workflow
         self.workflow = replace(
@@ -188,7 +189,8 @@ class Course:
             failed_us=self.now_us,
         )
         then = "on_deadline" if error.kind is ErrorKind.DEADLINE_EXCEEDED else None
-        cleanup.begin(self, compensates=self.definition.compensates_on_failure, then=then, child=child)
+        compensates = self.definition.compensates_on_failure
+        cleanup.begin(self, compensates=compensates, then=then, child=child, has_ended=has_ended)
 
     def note_since(self, was: Workflow) -> None:
         """Append a row that means nothing to people, if the workflow has changed since and no row says so."""
