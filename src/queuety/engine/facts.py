@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from heapq import merge
+from typing import Final, TypeGuard
 
 from queuety.engine.protocol import Run
 from queuety.model import (
     AppendHistory,
     CleanupStatus,
+    Effect,
     Entry,
     KeepGroup,
     KeepSignal,
@@ -45,16 +47,27 @@ def ids(run: Run, count: int) -> tuple[int, ...]:
 def signals(run: Run, name: str, *, at_once: int = SIGNALS_AT_ONCE) -> Iterator[Signal]:
     """The unused signals of this name, first come first; `at_once` of them are read at a time."""
     used = {seq for effect in run.pending if isinstance(effect, UseSignals) for seq in effect.seqs}
+    # One that a rewind has made free again may have come before any that is stored.
+    added = sorted(
+        (Signal(effect.seq, name, effect.payload) for effect in run.pending if _keeps(effect, name)),
+        key=lambda signal: signal.seq,
+    )
+    found = merge(_stored(run, name, at_once), added, key=lambda signal: signal.seq)
+    return (signal for signal in found if signal.seq not in used)
+
+
+def _stored(run: Run, name: str, at_once: int) -> Iterator[Signal]:
     after_seq = 0
     while True:
         page: tuple[Signal, ...] = run.read(NeedSignals(name, after_seq, at_once))
-        yield from (signal for signal in page if signal.seq not in used)
+        yield from page
         if len(page) < at_once:
-            break
+            return
         after_seq = page[-1].seq
-    for effect in run.pending:
-        if isinstance(effect, KeepSignal) and effect.name == name and effect.seq not in used:
-            yield Signal(effect.seq, effect.name, effect.payload)
+
+
+def _keeps(effect: Effect, name: str) -> TypeGuard[KeepSignal]:
+    return isinstance(effect, KeepSignal) and effect.name == name
 
 
 def expect_signals(run: Run, names: Iterable[str], *, at_once: int) -> None:
