@@ -11,6 +11,7 @@ import pytest
 
 from queuety import Queuety, Retry, WaitMode, step, workflow
 from queuety.errors import DefinitionError, NotFoundError
+from queuety.inspect.health import examine
 from queuety.inspect.why import Why, explain
 from queuety.model import Cancel, HandlerRef
 from queuety.store import claims, leases, queues, workers
@@ -35,6 +36,11 @@ def item(state: dict[str, Any], item: Any, index: int) -> dict[str, Any]:
 @step(max_attempts=2, backoff=[100])
 def fails(state: dict[str, Any]) -> dict[str, Any]:
     raise ValueError("no route\nto host")
+
+
+@step(max_attempts=1)
+def bad(state: dict[str, Any]) -> dict[str, Any]:
+    raise ValueError("no")
 
 
 @step
@@ -264,6 +270,46 @@ def test_a_paused_run(app: Queuety, clock: ManualClock) -> None:
     assert f"`queuety workflow resume {run}`" in found.answer
 
 
+def test_a_paused_run_says_who_paused_it_and_why(app: Queuety, clock: ManualClock) -> None:
+    run = app.workflow("w").then(work).then(work).must_complete_within(hours=1).dispatch()
+    app.pause_workflow(run, actor="Ada", reason="prices are  wrong")
+    clock.advance(seconds=3)
+    found = app.why(run)
+    assert "has been paused for 3 s (since 2026-01-01T00:00:00Z) by Ada (prices are wrong). 1 job" in found.answer
+    assert "Its deadline, in 59 min 57 s (2026-01-01T01:00:00Z), counts once it goes on." in found.answer
+    assert (found.details["actor"], found.details["reason"]) == ("Ada", "prices are  wrong")
+    app.cancel_workflow(run, actor="Bob")
+    assert app.why(run).answer == f"Workflow {run} (w) was cancelled now (2026-01-01T00:00:03Z) by Bob."
+
+
+def test_an_answer_ends_with_the_deadline(app: Queuety, clock: ManualClock) -> None:
+    run = app.workflow("w").wait_for_signal("go").must_complete_within(minutes=5).dispatch()
+    clock.advance(minutes=2)
+    found = app.why(run)
+    assert (found.reason, found.details["deadline_at"]) == (
+        "waiting_for_signal",
+        "2026-01-01T00:05:00.000000+00:00",
+    )
+    assert found.answer.endswith("It fails unless it has ended in 3 min (2026-01-01T00:05:00Z).")
+    clock.advance(minutes=4)
+    late = app.why(run)
+    assert late.reason == "letter_overdue"
+    assert "has had a deadline due for 1 min (since 2026-01-01T00:05:00Z) that nobody has read." in late.answer
+    assert late.answer.endswith(
+        "Its deadline has passed, 1 min ago (2026-01-01T00:05:00Z): it fails as soon as a worker looks."
+    )
+
+
+def test_a_deadline_moves_nothing(app: Queuety) -> None:
+    """A run that stands still for ever is found, although a letter of its own lies there for the end of its time."""
+    run = app.workflow("w").then(work).must_complete_within(days=1).dispatch()
+    jobs = app.door.tables.jobs
+    app.door.write(lambda tx: tx.connection.execute(jobs.delete()))
+    assert app.why(run).reason == "stranded"
+    with app.door.reading() as connection:
+        assert examine(connection, app.door.tables, now_us=app.door.now_us(), lease_s=30).stranded == (run,)
+
+
 def test_a_delay(app: Queuety, clock: ManualClock) -> None:
     run = app.workflow("w").delay(minutes=2, step_name="nap").dispatch()
     found = app.why(run)
@@ -417,10 +463,28 @@ def test_a_cancelled_run_that_is_not_cleaned_up_yet(scene: Scene) -> None:
     scene.command(run, Cancel())
     found = asked(scene, run)
     assert found.reason == "cleaning_up"
-    assert "was cancelled now (2026-01-01T00:00:00Z); what cleans up after it has not run yet. Job " in found.answer
+    assert "was cancelled now (2026-01-01T00:00:00Z). What cleans up after it has not run yet. Job " in found.answer
     assert "(tests:undo)" in found.answer
     scene.succeed(scene.claim()[0])
-    assert asked(scene, run).reason == "cancelled"
+    done = asked(scene, run)
+    assert (done.reason, done.details["compensation_status"]) == ("cancelled", "completed")
+    assert done.answer.endswith("It has been cleaned up after.")
+
+
+def test_a_failed_run_whose_steps_are_being_undone(app: Queuety) -> None:
+    builder = app.workflow("w").then(work, "pay").compensate_with(bad).then(bad, "send").max_attempts(1)
+    run = builder.compensate_on_failure().dispatch()
+    app.run_until_idle(max_jobs=2)
+    found = app.why(run)
+    assert (found.reason, found.details["compensation_status"]) == ("failed", "pending")
+    assert "no. Step 'pay' is to be undone. Job " in found.answer
+    assert ":bad) has been ready for 0 s" in found.answer
+    assert found.answer.endswith("It cannot be retried.")
+    app.run_until_idle()
+    failed = app.why(run)
+    assert (
+        "Cleaning up after it has failed, at least in part: `queuety list --cleanup --status buried`" in failed.answer
+    )
 
 
 def test_a_cancelled_run_waits_for_its_child_to_clean_up(app: Queuety) -> None:
@@ -430,7 +494,7 @@ def test_a_cancelled_run_waits_for_its_child_to_clean_up(app: Queuety) -> None:
     (child,) = app.list_workflows(parent_id=run)
     found = app.why(run)
     assert found.reason == "awaits_child"
-    assert f"it cleans up once its child {child.id} has. Workflow {child.id} (kid)" in found.answer
+    assert f"It cleans up once its child {child.id} has. Workflow {child.id} (kid)" in found.answer
 
 
 def test_a_definition_that_is_gone_or_of_a_newer_version(app: Queuety) -> None:

@@ -143,7 +143,8 @@ def _buried(found: Health, _: float) -> Iterator[Problem]:
             "warning",
             f"{_of(found.buried, 'job')} buried",
             "every attempt failed",
-            "`queuety list --status buried` shows them, `queuety inspect ID` why",
+            "`queuety list --status buried` shows them (with --cleanup also what was to undo steps or to clean up after "
+            "a run), `queuety inspect ID` why",
         )
 
 
@@ -152,7 +153,7 @@ def _failed(found: Health, _: float) -> Iterator[Problem]:
         yield Problem(
             "warning",
             f"{_of(found.failed_workflows, 'workflow')} failed",
-            "a step failed in its last attempt",
+            "a step failed in its last attempt, or a run broke a limit or its deadline",
             "`queuety workflow list --status failed` shows them, `queuety workflow retry ID` goes on there",
         )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from queuety.codec import decode
 from queuety.engine.kinds import KINDS
 from queuety.inspect.outline import DELAY, Outline, StepOutline, outlines
 from queuety.inspect.waits import kept
-from queuety.inspect.why import steps, waiting, words
+from queuety.inspect.why import cleanup, steps, waiting, words
 from queuety.inspect.why.jobs import of_job
 from queuety.inspect.why.look import Look, Why
 from queuety.model import CleanupStatus, Entry, Json, LetterKind, Role, WorkflowStatus
@@ -27,13 +29,26 @@ def of_run(look: Look, row: Record, above: tuple[int, ...] = ()) -> Why:
     if status is WorkflowStatus.COMPLETED:
         return _said(row, "completed", f"was completed {look.when(row['completed_us'])}.")
     if status is WorkflowStatus.FAILED:
-        return _failed(look, row)
+        return _failed(look, row, above)
     if status is WorkflowStatus.CANCELLED:
         return _cancelled(look, row, above)
     if status is WorkflowStatus.PAUSED:
         return _paused(look, row)
     outline = outlines(look.connection, look.tables, [row["definition_hash"]])[row["definition_hash"]]
-    return _unreadable(row, outline) or _unread(look, row) or _going_on(look, row, outline, above)
+    found = _unreadable(row, outline) or _unread(look, row) or _going_on(look, row, outline, above)
+    return _until_deadline(look, row, found)
+
+
+def _until_deadline(look: Look, row: Record, found: Why) -> Why:
+    """The answer, and until when the run must have ended."""
+    due_us = row["deadline_us"]
+    if due_us is None:
+        return found
+    told = f"It fails unless it has ended {look.when(due_us)}."
+    if due_us <= look.now_us:
+        told = f"Its deadline has passed, {look.when(due_us)}: it fails as soon as a worker looks."
+    details = {**found.details, "deadline_at": words.iso(due_us)}
+    return replace(found, answer=f"{found.answer} {told}", details=details)
 
 
 def _said(row: Record, reason: str, answer: str, found: Mapping[str, Json] | None = None, **details: Json) -> Why:
@@ -43,13 +58,16 @@ def _said(row: Record, reason: str, answer: str, found: Mapping[str, Json] | Non
     return Why(row["id"], "workflow", row["status"], reason, f"{name} {answer}", told)
 
 
-def _failed(look: Look, row: Record) -> Why:
+def _failed(look: Look, row: Record, above: tuple[int, ...]) -> Why:
     id_, child, is_retried = row["id"], kept(row).get("child"), False
     hash_ = row["definition_hash"]
-    step = outlines(look.connection, look.tables, [hash_])[hash_].step(row["failed_step"])
+    outline = outlines(look.connection, look.tables, [hash_])[hash_]
+    step = outline.step(row["failed_step"])
     at = f" at step {step.name!r}" if step else ""
+    more: dict[str, Any] = {}
     if row["cleanup"] != CleanupStatus.NONE:
-        then = "It has been cleaned up after, so it cannot be retried."
+        cleaning = cleanup.of_run(look, row, outline, lambda other: _other(look, other, row, above))
+        then, more = f"{cleaning.answer} It cannot be retried.", cleaning.details
     elif is_retried := why.has_letter(look.connection, look.tables, id_, LetterKind.RETRY):
         then = "A retry of its parent is on its way: it goes on there as soon as a worker looks."
         if not any(worker.is_alive for worker in look.workers):
@@ -60,6 +78,7 @@ def _failed(look: Look, row: Record) -> Why:
         row,
         "failed",
         f"failed {look.when(row['failed_us'])}{at} ({row['error_kind']}): {words.quoted(row['error_message'])}. {then}",
+        more,
         error_kind=row["error_kind"],
         error_message=row["error_message"],
         failed_step=row["failed_step"],
@@ -71,19 +90,15 @@ def _failed(look: Look, row: Record) -> Why:
 
 
 def _cancelled(look: Look, row: Record, above: tuple[int, ...]) -> Why:
-    ended = f"was cancelled {look.when(row['cancelled_us'])}"
-    at = words.iso(row["cancelled_us"])
-    if row["cleanup"] != CleanupStatus.PENDING:
-        return _said(row, "cancelled", f"{ended}.", cancelled_at=at, compensation_status=row["cleanup"])
-    jobs = why.open_jobs(look.connection, look.tables, row["id"], Role.CLEANUP, limit=1)
-    if jobs:
-        because = of_job(look, jobs[0])
-        told = f"{ended}; what cleans up after it has not run yet. {because.answer}"
-        return _said(row, "cleaning_up", told, cancelled_at=at, because=because.nested())
-    child = kept(row).get("child")
-    answer = None if child is None else _other(look, child, row, above)
-    told = f"{ended}; it cleans up once its child {child} has. {answer.answer if answer else ''}".rstrip()
-    return _said(row, "awaits_child", told, cancelled_at=at, child=child, because=answer.nested() if answer else None)
+    found = history.last_of(look.connection, look.tables, row["id"], Entry.CANCELLED)
+    ended = f"was cancelled {look.when(row['cancelled_us'])}{words.by(said_by(found))}."
+    at: dict[str, Any] = {"cancelled_at": words.iso(row["cancelled_us"]), **said_by(found)}
+    if row["cleanup"] == CleanupStatus.NONE:
+        return _said(row, "cancelled", ended, at, compensation_status=row["cleanup"])
+    hash_ = row["definition_hash"]
+    outline = outlines(look.connection, look.tables, [hash_])[hash_]
+    cleaning = cleanup.of_run(look, row, outline, lambda other: _other(look, other, row, above))
+    return _said(row, cleaning.reason or "cancelled", f"{ended} {cleaning.answer}", {**at, **cleaning.details})
 
 
 def _paused(look: Look, row: Record) -> Why:
@@ -92,13 +107,25 @@ def _paused(look: Look, row: Record) -> Why:
     running = why.phases(look.connection, look.tables, row["id"])
     open_ = sum(running.values())
     rest = f" {words.count(open_, 'job')} of its present step may still finish." if open_ else ""
+    due_us = row["deadline_us"]
+    if due_us is not None:
+        rest += f" Its deadline, {look.when(due_us)}, counts once it goes on."
     return _said(
         row,
         "paused",
-        f"has been paused{since}.{rest} `queuety workflow resume {row['id']}` has it go on.",
+        f"has been paused{since}{words.by(said_by(found))}.{rest} `queuety workflow resume {row['id']}` has it go on.",
+        said_by(found),
         paused_at=None if found is None else words.iso(found["at_us"]),
         open_jobs=open_,
+        deadline_at=None if due_us is None else words.iso(due_us),
     )
+
+
+def said_by(row: Record | None) -> dict[str, Any]:
+    """Who has asked for what the row tells, and why, as far as they said."""
+    control: Mapping[str, Any] = decode(row["control"]) if row is not None and row["control"] else {}
+    by = control.get("_by")
+    return dict(by) if isinstance(by, dict) else {}
 
 
 def _unreadable(row: Record, outline: Outline) -> Why | None:
@@ -129,7 +156,7 @@ def _unread(look: Look, row: Record) -> Why | None:
     letter = why.first_letter(look.connection, look.tables, row["id"])
     if letter is None or letter["due_us"] > look.now_us - OVERDUE_US:
         return None
-    what = "timer" if letter["kind"] == "timer" else "message"
+    what = letter["kind"] if letter["kind"] in (LetterKind.TIMER, LetterKind.DEADLINE) else "message"
     alive = [worker for worker in look.workers if worker.is_alive]
     then = (
         f"{words.count(len(alive), 'worker')} should have seen to it; the log of the worker says what keeps it."
@@ -175,7 +202,7 @@ def _without_jobs(look: Look, row: Record, step: StepOutline | None, name: str) 
     if step is not None and step.kind == DELAY and due_us is not None:
         told = f"is delayed at step {name}: it goes on {look.when(due_us)}."
         return _said(row, "delayed", told, step_name=step.name, due_at=words.iso(due_us))
-    letter = why.first_letter(look.connection, look.tables, row["id"])
+    letter = why.first_letter(look.connection, look.tables, row["id"], moving=True)
     if letter is not None:
         told = f"stands at step {name} and goes on as soon as a worker looks: its next message is due "
         return _said(row, "continuing", f"{told}{look.when(letter['due_us'])}.", due_at=words.iso(letter["due_us"]))

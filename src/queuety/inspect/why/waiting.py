@@ -95,7 +95,7 @@ def for_workflows(look: Look, row: Record, outline: Outline) -> tuple[str, str, 
     details: dict[str, Any] = {**wait.details, "waiting_for": wait.names, "left": left[:50]}
     reason = "waiting_for_workflows"
     if by.is_decided(wait.mode, quorum):
-        told = why.first_letter(look.connection, look.tables, row["id"])
+        told = why.first_letter(look.connection, look.tables, row["id"], moving=True)
         reason = "waiting_for_workflows" if told else "not_told"
         parts.append(
             "That is decided, and it goes on as soon as a worker looks."

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from queuety.inspect.states import moment
+from queuety.model import Json
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
@@ -82,6 +83,16 @@ def quoted(message: str | None) -> str:
     """
     line = " ".join((message or "").split())
     return (line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…") or "no message"
+
+
+def by(said: Mapping[str, Json]) -> str:
+    """Who has asked for it and why, after what they asked for; nothing where nobody said.
+
+    >>> by({"actor": "Ada", "reason": "a  typo"}), by({"actor": "Ada"}), by({"reason": "a typo"}), by({})
+    (' by Ada (a typo)', ' by Ada', ' (a typo)', '')
+    """
+    actor, reason = said.get("actor"), said.get("reason")
+    return (f" by {quoted(actor)}" if actor else "") + (f" ({quoted(reason)})" if reason else "")
 
 
 def iso(us: int) -> str:

@@ -194,6 +194,8 @@ def unmoved(
 ) -> list[Record]:
     """Runs of this status that have no open job, no timer and no letter, oldest first; with what they may wait for.
 
+    Their deadline is none of these: it ends a run that stands still, and does not move it.
+
     As `id`, `version`, `definition_hash`, `current_step` and `runtime`. The oldest `among` are looked at, or `only`
     these. One statement, so a run between two steps is never mistaken for one that stands still.
     """
@@ -203,7 +205,7 @@ def unmoved(
         some = some.where(table.c.id.in_(sorted(only)))
     looked_at = some.subquery()
     has_job = exists().where(jobs.c.workflow_id == looked_at.c.id, jobs.c.phase.in_([phase.value for phase in OPEN]))
-    has_letter = exists().where(inbox.c.workflow_id == looked_at.c.id)
+    has_letter = exists().where(inbox.c.workflow_id == looked_at.c.id, inbox.c.kind != LetterKind.DEADLINE.value)
     query = (
         select(table.c.id, table.c.version, table.c.definition_hash, table.c.current_step, table.c.runtime)
         .join(looked_at, looked_at.c.id == table.c.id)

@@ -50,8 +50,11 @@ def ahead(connection: Connection, tables: Tables, job: Record, *, cap: int) -> T
     return tally(connection, table, *same, is_before, cap=cap)
 
 
-def first_letter(connection: Connection, tables: Tables, workflow_id: int) -> Record | None:
-    """`kind` and `due_us` of the letter or timer that comes due first for the run, or None."""
+def first_letter(connection: Connection, tables: Tables, workflow_id: int, *, moving: bool = False) -> Record | None:
+    """`kind` and `due_us` of the letter or timer that comes due first for the run, or None.
+
+    With `moving` a deadline is none: it ends a run that stands still, and does not move it.
+    """
     table = tables.inbox
     query = (
         select(table.c.kind, table.c.due_us)
@@ -59,6 +62,8 @@ def first_letter(connection: Connection, tables: Tables, workflow_id: int) -> Re
         .order_by(table.c.due_us, table.c.id)
         .limit(1)
     )
+    if moving:
+        query = query.where(table.c.kind != LetterKind.DEADLINE.value)
     return connection.execute(query).mappings().one_or_none()
 
 
