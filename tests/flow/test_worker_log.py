@@ -87,6 +87,32 @@ def test_a_buried_job_is_logged_with_the_command_that_shows_it(live: Queuety, ca
     assert len(long) < 700
 
 
+@step
+def done(state: State) -> None: ...
+
+
+@step(max_attempts=1)
+def cannot(state: State) -> None:
+    raise BankDownError("still down")
+
+
+def test_what_cleans_up_is_named_with_what_it_is_there_for(live: Queuety, caplog: pytest.LogCaptureFixture) -> None:
+    builder = live.workflow("order").max_attempts(1).then(done, "book").compensate_with(cannot)
+    with working(live):
+        run = builder.wait_for_signal("go").on_cancel(cannot).dispatch()
+        until(lambda: live.list_workflows("waiting_for_signal"))
+        live.cancel_workflow(run)
+        until(lambda: caplog.text.count(" failed, buried") == 2)
+    first, second = [record.getMessage() for record in caplog.records]
+    undoing, ending = sorted(one.id for one in live.list_jobs(status="buried", workflow_id=run, cleanup=True))
+    handler = f"attempt 1 of 1 of {__name__}:cannot"
+    assert first == (
+        f"{handler} (job {undoing} of workflow {run}, to undo step 0) failed, buried; see `queuety inspect {undoing}`: "
+        "BankDownError: still down"
+    )
+    assert second.startswith(f"{handler} (job {ending} of workflow {run}, its on_cancel) failed, buried; see ")
+
+
 def test_an_unknown_handler_is_named_once(live: Queuety, caplog: pytest.LogCaptureFixture) -> None:
     definition = {"name": "away", "steps": [{"type": "single", "name": "a", "handler": "nowhere.at_all:step"}]}
     with working(live):
