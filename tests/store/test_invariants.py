@@ -39,15 +39,63 @@ def row_of(table: str, run: int, **more: Any) -> dict[str, Any]:
         "watchers": {"waiter_id": 900, "visit": 1},
         "chunks": {"visit": 1, "branch": -1, "number": 0, "content": "1", "at_us": 1},
         "inbox": {"id": 0, "due_us": 1, "kind": "cancel", "visit": None, "body": '{"parent":1}'},
+        "tags": {"tag": "red"},
+        "artifacts": {"name": "a", "kind": "text", "metadata": "{}", "created_us": 1, "updated_us": 1},
+        "checkpoints": {"seq": 1, "state": "{}"},
+        "history": {"seq": 1, "entry": "noted", "at_us": 1, "token": 0, "final": 0},
     }
-    return {**usual[table], "workflow_id": run, **more}
+    owner = "run_id" if table in ("checkpoints", "history") else "workflow_id"
+    return {**usual[table], owner: run, **more}
 
 
-@pytest.mark.parametrize("table", ["signals", "groups", "watchers", "chunks", "inbox"])
+EVERYWHERE = ["signals", "groups", "watchers", "chunks", "inbox", "tags", "artifacts", "checkpoints", "history"]
+
+
+@pytest.mark.parametrize("table", EVERYWHERE)
 def test_what_is_kept_for_a_run_that_is_not_there_is_found(house: House, table: str) -> None:
     check(house.door)
     add(house, table, **row_of(table, GONE))
     assert f"workflow {GONE} is not there, but something waits for it" in list(problems(house.door))
+
+
+def test_what_is_left_of_a_long_run_that_is_being_purged_is_nothing_wrong(house: House) -> None:
+    for table in ("history", "chunks", "signals"):
+        add(house, table, **row_of(table, GONE))
+    assert list(problems(house.door))
+    add(house, "checkpoints", **row_of("checkpoints", -GONE, seq=0, state=""))
+    check(house.door)
+
+
+def test_a_state_that_is_not_what_the_history_gives_is_found(house: House) -> None:
+    run = house.dispatch(definition(single("one"), single("two"), single("three")))
+    hand = house.hand()
+    (job,) = hand.claim()
+    (work,) = hand.turn(succeeded(job, {"a": 1}), slots=1).works
+    hand.turn(succeeded(work.job, {"b": 2}))
+    add(house, "checkpoints", **row_of("checkpoints", run, state='{"a":1}'))
+    check(house.door)
+    said = f"workflow {run} (running): the state kept as of row 1 is not what its history gives"
+    for wrong in ('{"a":2}', "{}"):
+        house.door.write(lambda tx, w=wrong: tx.connection.execute(update(tx.tables.checkpoints).values(state=w)))
+        assert list(problems(house.door)) == [said]
+    house.door.write(lambda tx: tx.connection.execute(update(tx.tables.checkpoints).values(seq=3)))
+    assert f"workflow {run} (running): a state is kept as of row 3, which is of no use" in list(problems(house.door))
+
+
+def test_a_history_without_its_beginning_needs_a_state_to_begin_with(house: House) -> None:
+    run = house.dispatch(definition(single("one"), single("two"), single("three")), {"text": "x" * 3000})
+    hand = house.hand()
+    (job,) = hand.claim()
+    (work,) = hand.turn(succeeded(job, {"a": 1}), slots=1).works
+    hand.turn(succeeded(work.job, {"b": 2}))
+    house.door.write(lambda tx: tx.cursor.execute(f"DELETE FROM {tx.statements.history} WHERE seq = 1"))
+    begins = f"workflow {run} (running): the history begins with row 2, and no state is kept that the rows before"
+    assert [line for line in problems(house.door) if line.startswith(begins)]
+    text = '{"text":"' + "x" * 3000 + '","a":1}'
+    change(house, run, state=text, state_version=1, state_bytes=len(text), delta_bytes=len('{"b":2}'))
+    check(house.door)
+    add(house, "checkpoints", **row_of("checkpoints", run, state='{"a":1}'))
+    assert list(problems(house.door))
 
 
 def test_a_question_to_a_run_that_never_was_is_nothing_wrong(house: House) -> None:

@@ -75,27 +75,34 @@ def problems(door: Door) -> Iterable[str]:
     known = {workflow["id"]: workflow for workflow in workflows}
     # A run may ask to be told of one that never was; it is answered.
     expected = {letter["workflow_id"] for letter in inbox if letter["kind"] != "subscribe"}
-    expected |= {row["workflow_id"] for row in (*signals, *groups, *watchers, *chunks)}
-    expected |= {row["run_id"] for row in (*checkpoints, *tags, *artifacts)}
-    for workflow_id in sorted((jobs_of.keys() | expected) - known.keys()):
+    expected |= {row["workflow_id"] for row in (*signals, *groups, *watchers, *chunks, *tags, *artifacts)}
+    expected |= {row["run_id"] for row in checkpoints if row["run_id"] > 0}
+    expected |= by_run.keys() - {job["id"] for job in jobs if job["workflow_id"] is None}
+    # Of a long run that is being purged the rest is noted.
+    noted = {-row["run_id"] for row in checkpoints if row["run_id"] < 0}
+    for workflow_id in sorted((jobs_of.keys() | expected) - known.keys() - noted):
         yield f"workflow {workflow_id} is not there, but something waits for it"
+    kept: dict[int, list[Row]] = defaultdict(list)
+    for checkpoint in checkpoints:
+        kept[checkpoint["run_id"]].append(checkpoint)
     for workflow in workflows:
         letters = letters_to[workflow["id"]]
         timers = [letter for letter in letters if letter["kind"] == "timer"]
-        own = by_run[workflow["id"]], jobs_of[workflow["id"]], timers
+        own = by_run[workflow["id"]], kept[workflow["id"]], jobs_of[workflow["id"]], timers
         for problem in (
             *_wrong_with_workflow(workflow, *own),
-            *_wrong_with_boundaries(workflow, by_run),
+            *_wrong_with_boundaries(workflow, by_run, known),
             *_wrong_with_deadline(workflow, letters),
             *_wrong_with_wait(workflow, steps, known, letters_to, watchers),
         ):
             yield f"workflow {workflow['id']} ({workflow['status']}): {problem}"
     yield from _wrong_with_what_is_kept(known, by_run, signals, watchers, chunks)
-    yield from _wrong_with_checkpoints(known, by_run, checkpoints)
     yield from _wrong_with_ids(workflows, jobs, inbox, ids)
 
 
-def _wrong_with_workflow(workflow: Row, history: list[Row], jobs: list[Row], timers: list[Row]) -> Iterable[str]:
+def _wrong_with_workflow(
+    workflow: Row, history: list[Row], checkpoints: list[Row], jobs: list[Row], timers: list[Row]
+) -> Iterable[str]:
     status, visit, step = workflow["status"], workflow["visit"], workflow["current_step"]
     open_jobs = [job for job in jobs if job["phase"] in OPEN and job["role"] != "cleanup"]
     outstanding = len(open_jobs) + len(timers)
@@ -120,9 +127,14 @@ def _wrong_with_workflow(workflow: Row, history: list[Row], jobs: list[Row], tim
     for timer in timers:
         if timer["visit"] != visit:
             yield f"a timer is of visit {timer['visit']}, the run is at {visit} (I1)"
-    if [row["seq"] for row in history] != list(range(1, workflow["version"] + 1)):
+    first = _first(workflow, history)
+    if [row["seq"] for row in history] != list(range(first, workflow["version"] + 1)):
         yield f"version {workflow['version']}, but the history's rows are {[row['seq'] for row in history]}"
-    yield from _wrong_with_state(workflow, history)
+    elif first > 1 and (base := _base(workflow, first, checkpoints)) is None:
+        yield f"the history begins with row {first}, and no state is kept that the rows before have led to"
+    else:
+        yield from _wrong_with_state(workflow, history, base if first > 1 else None)
+        yield from _wrong_with_checkpoints(workflow, history, checkpoints, base if first > 1 else None)
     yield from _wrong_with_end(workflow, jobs)
 
 
@@ -183,8 +195,9 @@ def _wrong_with_what_is_kept(
     chunks: list[Row],
 ) -> Iterable[str]:
     for signal in signals:
-        told = {row["seq"] for row in by_run[signal["workflow_id"]] if row["entry"] == "signalled"}
-        if signal["seq"] not in told:
+        run, rows = known.get(signal["workflow_id"]), by_run[signal["workflow_id"]]
+        told = {row["seq"] for row in rows if row["entry"] == "signalled"}
+        if run is not None and signal["seq"] >= _first(run, rows) and signal["seq"] not in told:
             yield f"workflow {signal['workflow_id']} keeps signal {signal['seq']}, of which its history does not tell"
     for row in watchers:
         watched = known.get(row["workflow_id"])
@@ -205,7 +218,24 @@ def _wrong_with_what_is_kept(
             yield f"workflow {run_id} ({run['status']}) is at visit {run['visit']} and has chunks of visit {visit}"
 
 
-def _wrong_with_boundaries(workflow: Row, by_run: Mapping[int, list[Row]]) -> Iterable[str]:
+def _first(workflow: Row, history: list[Row]) -> int:
+    """The first row of a history, of which the beginning may have been pruned: one that is not there if all of it."""
+    return int(history[0]["seq"]) if history else int(workflow["version"]) + 1
+
+
+def _base(workflow: Row, first: int, checkpoints: list[Row]) -> tuple[int, State] | None:
+    """The earliest state that is known of a history that begins with this row, and the row that it is as of."""
+    known = [(row["seq"], row["state"]) for row in checkpoints]
+    fitting = [
+        (seq, state) for seq, state in (*known, (workflow["state_version"], workflow["state"])) if seq >= first - 1
+    ]
+    if not fitting:
+        return None
+    seq, state = min(fitting, key=lambda found: found[0])
+    return seq, decode(state)
+
+
+def _wrong_with_boundaries(workflow: Row, by_run: Mapping[int, list[Row]], known: Mapping[int, Row]) -> Iterable[str]:
     history = by_run[workflow["id"]]
     merged = Counter((row["visit"], row["branch"]) for row in history if row["entry"] in (*SETTLING, "branch"))
     for (visit, branch), count in merged.items():
@@ -217,26 +247,35 @@ def _wrong_with_boundaries(workflow: Row, by_run: Mapping[int, list[Row]]) -> It
             yield f"one attempt of job {job_id} was settled {count} times (I1)"
     if any(row["entry"] == "replayed" for row in history):
         return
+    is_whole = _first(workflow, history) == 1
     # A visit ends with a boundary, or somebody takes the run elsewhere: the last row of each visit is that one.
     ended = {row["visit"] for row in history if row["entry"] in (*SETTLING, "rewound", "migrated")}
-    if missing := set(range(1, workflow["visit"])) - ended:
+    begun = 1 if is_whole else min((row["visit"] for row in history), default=workflow["visit"])
+    if missing := set(range(begun, workflow["visit"])) - ended:
         yield f"visits {sorted(missing)} have ended without a row (I7)"
-    settled = _settled_before(workflow["version"] + 1, workflow["id"], by_run)
-    if workflow["transitions"] != settled:
+    settled = _settled_before(workflow["version"] + 1, workflow, by_run, known)
+    if settled is not None and workflow["transitions"] != settled:
         yield f"{workflow['transitions']} transitions, but {settled} steps have settled (I7)"
 
 
-def _settled_before(seq: int, run_id: int, by_run: Mapping[int, list[Row]]) -> int:
-    """How many steps have settled before this row, with those of the run that it was forked off."""
+def _settled_before(seq: int, workflow: Row, by_run: Mapping[int, list[Row]], known: Mapping[int, Row]) -> int | None:
+    """How many steps have settled before this row, with those of the run that it was forked off; None if that is not
+    known any more, because rows or that run are gone."""
+    run_id = workflow["id"]
+    if _first(workflow, by_run[run_id]) > 1:
+        return None
     history = [row for row in by_run[run_id] if row["seq"] < seq]
     own = sum(row["entry"] in SETTLING for row in history)
     if not history or history[0]["entry"] != "forked":
         return own
-    origin = decode(history[0]["control"])["_forked"]["from"]
-    for row in by_run[origin]:
+    origin = known.get(decode(history[0]["control"])["_forked"]["from"])
+    if origin is None or _first(origin, by_run[origin["id"]]) > 1:
+        return None
+    for row in by_run[origin["id"]]:
         if row["entry"] == "forked" and decode(row["control"])["_forked"].get("to") == run_id:
-            return own + _settled_before(row["seq"], origin, by_run)
-    raise Broken(f"workflow {run_id} was forked off {origin}, whose history does not tell of it")
+            before = _settled_before(row["seq"], origin, by_run, known)
+            return None if before is None else own + before
+    raise Broken(f"workflow {run_id} was forked off {origin['id']}, whose history does not tell of it")
 
 
 def _wrong_with_deadline(workflow: Row, letters: list[Row]) -> Iterable[str]:
@@ -248,37 +287,40 @@ def _wrong_with_deadline(workflow: Row, letters: list[Row]) -> Iterable[str]:
         yield "nobody will tell it of its deadline"
 
 
-def _wrong_with_state(workflow: Row, history: list[Row]) -> Iterable[str]:
-    payload, snapshot = decode(workflow["payload"]), decode(workflow["state"])
+def _wrong_with_state(workflow: Row, history: list[Row], base: tuple[int, State] | None) -> Iterable[str]:
+    """`base` is what is known of a run whose first rows were pruned."""
+    since, before = base or (0, decode(workflow["payload"]))
+    snapshot = decode(workflow["state"])
     stored = fold(snapshot, _deltas(row for row in history if row["seq"] > workflow["state_version"]))
-    folded = fold(payload, _deltas(history))
+    folded = fold(before, _deltas(row for row in history if row["seq"] > since))
     if (stored, list(stored)) != (folded, list(folded)):
         yield f"its state is {stored!r}, its payload and deltas give {folded!r}"
     if any(key.startswith("_") for key in stored):
         yield f"its state holds a key of ours: {sorted(stored)} (I5)"
     if workflow["state_bytes"] != len(workflow["state"]):
         yield f"its snapshot has {len(workflow['state'])} characters, not {workflow['state_bytes']}"
-    since = sum(
+    characters = sum(
         len(row["changed"] or "") + len(row["removed"] or "")
         for row in history
         if row["seq"] > workflow["state_version"]
     )
-    if workflow["delta_bytes"] != since:
-        yield f"the deltas since its snapshot have {since} characters, not {workflow['delta_bytes']}"
+    if workflow["delta_bytes"] != characters:
+        yield f"the deltas since its snapshot have {characters} characters, not {workflow['delta_bytes']}"
 
 
 def _wrong_with_checkpoints(
-    known: Mapping[int, Row], by_run: Mapping[int, list[Row]], checkpoints: list[Row]
+    workflow: Row, history: list[Row], checkpoints: list[Row], base: tuple[int, State] | None
 ) -> Iterable[str]:
     """A state that is kept beside the history is what its rows give until there."""
+    since, before = base or (0, decode(workflow["payload"]))
     for kept in checkpoints:
-        run = known.get(kept["run_id"])
-        if run is None:
+        if kept["seq"] < since or kept["seq"] > workflow["version"]:
+            yield f"a state is kept as of row {kept['seq']}, which is of no use"
             continue
-        rows = (row for row in by_run[run["id"]] if row["seq"] <= kept["seq"])
-        folded, stored = fold(decode(run["payload"]), _deltas(rows)), decode(kept["state"])
+        rows = (row for row in history if since < row["seq"] <= kept["seq"])
+        folded, stored = fold(before, _deltas(rows)), decode(kept["state"])
         if (stored, list(stored)) != (folded, list(folded)):
-            yield f"workflow {run['id']}: the state kept as of row {kept['seq']} is not what its history gives"
+            yield f"the state kept as of row {kept['seq']} is not what its history gives"
 
 
 def _deltas(rows: Iterable[Row]) -> Iterable[tuple[State, list[str]]]:
