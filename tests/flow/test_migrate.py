@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from queuety import Queuety, WorkflowStatus, errors, step
+from queuety import Queuety, WorkflowStatus, current, errors, step
 from queuety.define.builder import WorkflowBuilder
 from queuety.engine.migrating import Move, MoveVerdict
 from queuety.testing import ManualClock
@@ -37,6 +37,14 @@ handler_d, handler_x, handler_y = step(noting("d")), step(noting("x")), step(not
 def breaks(state: State) -> State:
     note((state.get("n"), "breaks"))
     raise ValueError("broken")
+
+
+@step(max_attempts=1)
+def charges(state: State) -> State:
+    note(current().idempotency_key)
+    if len(notes) == 1:
+        raise ValueError("no answer")
+    return {"charged": True}
 
 
 @step
@@ -153,6 +161,18 @@ def test_a_failed_run_is_moved_to_what_mends_it_and_retried(app: Queuety) -> Non
     app.retry_workflow(run)
     app.run_until_idle()
     assert (status_of(app, run).status, keys(app, run)) == (WorkflowStatus.COMPLETED, ["a", "b", "c", "y"])
+
+
+def test_what_is_tried_again_at_another_place_has_the_same_key(app: Queuety) -> None:
+    """Or a payment service would charge it twice."""
+    run = app.workflow("payment").then(charges, "charge").dispatch()
+    app.run_until_idle()
+    assert app.migrate_workflow(run, app.workflow("payment").then(handler_x).then(charges, "charge")).keeps_visit
+    app.retry_workflow(run)
+    app.run_until_idle()
+    assert status_of(app, run).status is WorkflowStatus.COMPLETED
+    assert len(notes) == 2
+    assert len(set(notes)) == 1
 
 
 def test_a_paused_run_is_moved_between_two_steps(app: Queuety) -> None:

@@ -92,7 +92,8 @@ class Context:
         if job.workflow_id is None:
             return str(job.id)
         if job.role is Role.STEP:
-            parts: tuple[object, ...] = (job.workflow_id, job.step_index, job.visit, job.branch)
+            # The visit says which step: its place may change while the run is moved to another definition.
+            parts: tuple[object, ...] = (job.workflow_id, job.visit, job.branch)
         else:
             # A step of a loop is undone once for each time that it was done; a failed run may be cancelled as well.
             what = job.payload or {}
