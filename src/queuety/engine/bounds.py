@@ -1,7 +1,8 @@
 """What a boundary uses up and takes away: budgets, and keys that have grown old. Pure arithmetic over one step.
 
 What is counted stands in the workflow's `ledger`, and only where the definition asks for it. The order is that of the
-specification (5.4): merge, prune, count, check transitions, bytes, cost, started runs.
+specification (5.4): merge, prune, count, check transitions, bytes, cost. How many items a step may have and how many
+runs it may start is checked before there is any of them (`items`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import Any, Final
 from queuety.codec import encode
 from queuety.engine.faults import broken
 from queuety.engine.kinds import kind_of
-from queuety.model import Definition, Effect, Guards, Job, Json, StartRun, State, Workflow
+from queuety.model import Definition, Effect, Guards, Job, Json, StartRun, State, Use, Workflow
 
 DEFAULT_COST: Final = 1
 """What a handler's job costs that names no `cost_units`."""
+
+_FREE: Final = frozenset({Use.REDUCER, Use.CONDITION})
+"""What a step does beside the work itself costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,6 @@ def leaving(
         gone = set(removed)
         _check_bytes(workflow, guards, {key: value for key, value in after.items() if key not in gone})
         _check_cost(workflow, guards, ledger)
-        total, most = ledger.get("started", 0), guards.max_started_workflows
-        if started and most is not None and total > most:
-            raise broken(workflow, "max_started_workflows", most, f"with these {started} runs it would have {total}")
     return Boundary(removed, ledger or None)
 
 
@@ -79,8 +80,10 @@ def _paid(workflow: Workflow, definition: Definition, job: Job | None) -> dict[s
     ledger = dict(workflow.ledger or {})
     if job is not None and definition.guards is not None:
         spec = definition.steps[workflow.current_step]
-        units = kind_of(spec).task(spec, job, workflow.state).options.cost_units
-        ledger["cost"] = ledger.get("cost", 0) + (DEFAULT_COST if units is None else units)
+        task = kind_of(spec).task(spec, job, workflow.state)
+        if task.use not in _FREE:
+            units = task.options.cost_units
+            ledger["cost"] = ledger.get("cost", 0) + (DEFAULT_COST if units is None else units)
     return ledger
 
 

@@ -30,6 +30,17 @@ def check_items(run: Run, count: int) -> None:
         raise broken(run.workflow, "max_for_each_items", guards.max_for_each_items, f"the list has {count}")
 
 
+def check_started(run: Run, count: int) -> None:
+    """Raises `ConstraintViolation` if the run may not start so many more that go their own way."""
+    guards = run.definition.guards
+    if not count or guards is None or guards.max_started_workflows is None:
+        return
+    total = (run.workflow.ledger or {}).get("started", 0) + count
+    if total > guards.max_started_workflows:
+        found = f"with these {count} runs it would have {total}"
+        raise broken(run.workflow, "max_started_workflows", guards.max_started_workflows, found)
+
+
 def no_items(run: Run, key: str, kind: ErrorKind) -> Fail:
     """Why the step cannot work through what stands under this key."""
     found = type(run.workflow.state[key]).__name__

@@ -9,7 +9,7 @@ from typing import Final
 
 from queuety.codec import encode
 from queuety.engine import facts
-from queuety.engine.items import items_at, no_items
+from queuety.engine.items import check_started, items_at, no_items
 from queuety.engine.jobs import no_task, nothing_held
 from queuety.engine.protocol import Fail, Leave, Run, Stay, Verdict
 from queuety.errors import DefinitionError
@@ -33,6 +33,7 @@ def enter(run: Run) -> Verdict:
     items = items_at(workflow.state, key)
     if items is None:
         return no_items(run, key, ErrorKind.STEP_FAILED)
+    check_started(run, len(items))
     ids = facts.ids(run, len(items))
     inherited: State = {}
     if settings["inherit_state"]:
