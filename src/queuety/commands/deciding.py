@@ -29,7 +29,7 @@ from queuety.model import (
     Workflow,
     WorkflowStatus,
 )
-from queuety.model.needs import Lacking, Need, NeedGroup, NeedParts, NeedSignals, NeedStanding, Standing
+from queuety.model.needs import Lacking, Need, NeedGroup, NeedIds, NeedParts, NeedSignals, NeedStanding, Standing
 from queuety.store.door import Tx
 from queuety.store.facts import read_facts
 
@@ -63,6 +63,15 @@ class _LackingOf(Exception):
     def __init__(self, needs: Mapping[int, Collection[Need]]) -> None:
         super().__init__(needs)
         self.needs = needs
+
+
+class _Unstarted(Exception):
+    """A run that was to be started cannot be: a limit of its own, its definition."""
+
+    def __init__(self, run_id: int, error: Exception) -> None:
+        super().__init__(run_id, error)
+        self.run_id = run_id
+        self.error = error
 
 
 def decide_cases(
@@ -127,6 +136,8 @@ def start_all(
                 except _LackingOf as lack:
                     lacking.update(lack.needs)
                     continue
+                except _Unstarted as within:
+                    raise within.error from None
                 if isinstance(row, AddWorkflow):
                     roots.append(row)
                 effects += more
@@ -153,26 +164,42 @@ def _derail(case: Case, error: ErrorInfo, facts: Mapping[int, Facts], *, now_us:
         raise _LackingOf({run_id: lack.needs}) from None
 
 
-def _decide(case: Case, facts: Mapping[int, Facts], *, now_us: int, max_bytes: int | None) -> list[Effect]:
-    """The whole decision. Raises `_LackingOf`."""
+def _decide(case: Case, facts: dict[int, dict[Need, Any]], *, now_us: int, max_bytes: int | None) -> list[Effect]:
+    """The whole decision. Raises `_LackingOf`.
+
+    A step that would start a run which cannot be fails there; what was decided before it stands.
+    """
     run_id = case.workflow.id
     if case.definition is None:
         raise DefinitionError(f"workflow {run_id} has no definition to be decided by")
-    try:
-        effects = decide_all(
-            case.workflow, case.definition, case.events, now_us=now_us, facts=facts.get(run_id, NO_FACTS)
-        )
-    except Lacking as lack:
-        raise _LackingOf({run_id: lack.needs}) from None
-    if max_bytes is not None:
-        _check_sizes(case.workflow, effects, max_bytes)
-    return _with_starts(effects, facts, frozenset(), now_us=now_us)
+    own = facts.setdefault(run_id, {})
+    while True:
+        try:
+            effects = decide_all(case.workflow, case.definition, case.events, now_us=now_us, facts=own)
+        except Lacking as lack:
+            raise _LackingOf({run_id: lack.needs}) from None
+        if max_bytes is not None:
+            _check_sizes(case.workflow, effects, max_bytes)
+        try:
+            return _with_starts(effects, facts, frozenset(), now_us=now_us)
+        except _Unstarted as unstarted:
+            need = _drawn_for(own, unstarted.run_id)
+            if need is None:  # one that somebody has asked for
+                raise unstarted.error from None
+            own[need] = unstarted.error
+
+
+def _drawn_for(own: Facts, new_id: int) -> NeedIds | None:
+    """What the id of a new run was an answer to."""
+    drawn = ((need, ids) for need, ids in own.items() if isinstance(need, NeedIds) and isinstance(ids, tuple))
+    return next((need for need, ids in drawn if new_id in ids), None)
 
 
 def _with_starts(
     effects: Sequence[Effect], facts: Mapping[int, Facts], among: frozenset[int], *, now_us: int
 ) -> list[Effect]:
-    """The effects with every `StartRun` replaced by what starts that run. Raises `_LackingOf` for all of them.
+    """The effects with every `StartRun` replaced by what starts that run. Raises `_LackingOf` for all of them, and
+    `_Unstarted`.
 
     `among` are the runs that are being started around this one.
     """
@@ -187,6 +214,12 @@ def _with_starts(
                 found += _started(effect, facts, among, now_us=now_us)
             except _LackingOf as lack:
                 lacking.update(lack.needs)
+            except _Unstarted as within:
+                raise _Unstarted(effect.workflow_id, within.error) from None
+            except StoreError:
+                raise
+            except FAULTS as error:
+                raise _Unstarted(effect.workflow_id, error) from None
         else:
             found.append(effect)
     if lacking:
@@ -202,7 +235,7 @@ def _started(
     now_us: int,
     idempotency_key: str | None = None,
 ) -> list[Effect]:
-    """The row of a new run, then what is written beside it. Raises `_LackingOf`."""
+    """The row of a new run, then what is written beside it. Raises `_LackingOf`, `_Unstarted` and as `start`."""
     run_id = asked.workflow_id
     own: dict[Need, Any] = {need: _with_new(need, fact, among) for need, fact in facts.get(run_id, NO_FACTS).items()}
     decision = None
