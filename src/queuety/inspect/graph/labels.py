@@ -12,21 +12,19 @@ from queuety.model import HandlerRef
 LONGEST: Final = 80
 """Characters of a line that are shown; the whole is had elsewhere."""
 
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Categories of what is not seen, turns the direction of writing, ends a line, or cannot be written."""
-
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def plain(text: str) -> str:
-    r"""The text on one line, with every character that is not seen as an escape.
+    r"""The text on one line, with every character as an escape that is not seen, turns the direction of writing, ends a
+    line or cannot be written; spaces of any width are spaces.
 
     >>> print(plain("a\nb\u202ec"))
     a\nb\u202ec
     """
     if text.isprintable():
         return text
-    return "".join(_escape(char) if unicodedata.category(char) in _HIDDEN else char for char in text)
+    return "".join(char if char.isprintable() else _shown(char) for char in text)
 
 
 def short(text: str, most: int = LONGEST) -> str:
@@ -108,7 +106,9 @@ def _config(config: Mapping[str, Any] | None) -> str:
     return f"({', '.join(f'{key}={value(each)}' for key, each in list(config.items())[:3])}{', …' * (len(config) > 3)})"
 
 
-def _escape(char: str) -> str:
+def _shown(char: str) -> str:
+    if unicodedata.category(char) == "Zs":
+        return " "
     named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char)
     if named is not None:
         return named
