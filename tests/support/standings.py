@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from queuety import ForEachMode, Queuety, StreamingStep, WaitMode, current, step
+from queuety.define.builder import WorkflowBuilder
 from queuety.testing import ManualClock
 
 State = dict[str, Any]
@@ -125,15 +126,16 @@ class Write(StreamingStep):
         return {"written": chunks}
 
 
-def _run(app: Queuety, builder: Any, payload: State | None = None, *, jobs: int | None = None) -> int:
-    run: int = app.dispatch_workflow(builder, payload)
-    app.run_until_idle(max_jobs=jobs)
+def _run(app: Queuety, builder: WorkflowBuilder, payload: State | None = None, *, jobs: int | None = None) -> int:
+    """A run that has gone as far as it does, or so many jobs far. Other runs of the database stay where they are."""
+    run = app.dispatch_workflow(builder.on_queue(builder.name), payload)
+    app.run_until_idle(builder.name, max_jobs=jobs)
     return run
 
 
 @story
 def fresh(app: Queuety, clock: ManualClock) -> int:
-    return int(app.workflow("fresh").then(work).tag("b", "a").dispatch({"given": HARD}))
+    return _run(app, app.workflow("fresh").then(work).tag("b", "a"), {"given": HARD}, jobs=0)
 
 
 @story
@@ -186,7 +188,7 @@ def looping_by_key(app: Queuety, clock: ManualClock) -> int:
     builder = app.workflow("key").then(work, "again").delay(hours=1).repeat_until("again", "worked", 3)
     run = _run(app, builder)
     clock.advance(hours=1)
-    app.run_until_idle()
+    app.run_until_idle("key")
     return run
 
 
@@ -199,7 +201,7 @@ def having_started_others(app: Queuety, clock: ManualClock) -> int:
 
 @story
 def parked_on_a_child(app: Queuety, clock: ManualClock) -> int:
-    child = app.workflow("inner").then(work).wait_for_signal("inner")
+    child = app.workflow("inner").on_queue("outer").then(work).wait_for_signal("inner")
     return _run(app, app.workflow("outer").run_workflow("inner", child).then(work))
 
 
@@ -231,17 +233,17 @@ def streaming(app: Queuety, clock: ManualClock) -> int:
 
 @story
 def paused_before_a_step(app: Queuety, clock: ManualClock) -> int:
-    run = int(app.workflow("paused").then(work).then(work).dispatch())
+    run = _run(app, app.workflow("paused").then(work).then(work), jobs=0)
     app.pause_workflow(run, actor="Ann", reason="wait")
-    app.run_until_idle()
+    app.run_until_idle("paused")
     return run
 
 
 @story
 def paused_at_a_wait(app: Queuety, clock: ManualClock) -> int:
-    run = int(app.workflow("paused_wait").then(work).wait_for_signal("go").dispatch())
+    run = _run(app, app.workflow("paused_wait").then(work).wait_for_signal("go"), jobs=0)
     app.pause_workflow(run)
-    app.run_until_idle()
+    app.run_until_idle("paused_wait")
     return run
 
 
@@ -272,7 +274,7 @@ def failed_over_items(app: Queuety, clock: ManualClock) -> int:
 
 @story
 def failed_with_its_child(app: Queuety, clock: ManualClock) -> int:
-    child = app.workflow("failing_inner").then(fails)
+    child = app.workflow("failing_inner").on_queue("failing_outer").then(fails)
     return _run(app, app.workflow("failing_outer").then(work).run_workflow("inner", child))
 
 
@@ -292,7 +294,7 @@ def failed_and_not_yet_compensated(app: Queuety, clock: ManualClock) -> int:
 def cancelled(app: Queuety, clock: ManualClock) -> int:
     run = _run(app, app.workflow("cancelled").then(work).wait_for_signal("go").on_cancel(undo))
     app.cancel_workflow(run, reason="over")
-    app.run_until_idle()
+    app.run_until_idle("cancelled")
     return run
 
 
@@ -308,7 +310,7 @@ def over_its_deadline(app: Queuety, clock: ManualClock) -> int:
     builder = app.workflow("late").then(work).wait_for_signal("go").must_complete_within(minutes=1)
     run = _run(app, builder)
     clock.advance(minutes=2)
-    app.run_until_idle()
+    app.run_until_idle("late")
     return run
 
 
@@ -317,7 +319,7 @@ def rewound(app: Queuety, clock: ManualClock) -> int:
     builder = app.workflow("rewound").then(work, "first").wait_for_signal("go", result_key="got").then(work).then(work)
     run = _run(app, builder)
     app.signal(run, "go", {"n": 1})
-    app.run_until_idle(max_jobs=1)
+    app.run_until_idle("rewound", max_jobs=1)
     app.rewind_workflow(run, 0, actor="Ann", with_state={"mended": 1})
     return run
 

@@ -185,7 +185,7 @@ def _check_history(run: Row, history: Sequence[Row]) -> None:
         if row["seq"] != following:
             raise invalid(f"events[{place}].seq", f" is {row['seq']}, where {following} must follow")
         following += 1
-        if row["visit"] is not None and row["visit"] > run["visit"]:
+        if row["visit"] > run["visit"]:
             raise invalid(f"events[{place}].visit", f" is {row['visit']}, and the run is at visit {run['visit']}")
         _check_event(row, f"events[{place}]")
     if following != run["version"] + 1:
@@ -198,7 +198,7 @@ def _check_event(row: Row, where: str) -> None:
         for key in ("message", "type"):
             if type(error.get(key)) is not str:
                 raise invalid(f"{where}.error.{key}", ": text is needed")
-        if error.get("traceback") is not None and type(error["traceback"]) is not str:
+        if "traceback" not in error or not isinstance(error["traceback"], str | None):
             raise invalid(f"{where}.error.traceback", ": text or null is needed")
         if error.get("kind") not in [word.value for word in ErrorKind]:
             raise invalid(f"{where}.error.kind", ": the kind of an error is needed")

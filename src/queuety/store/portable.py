@@ -312,7 +312,7 @@ EVENT: Final = (
     Field("at", "at_us", _TIME),
     Field("started_at", "started_us", _TIME, optional=True),
     Field("step_index", "step_index", _INDEX, optional=True),
-    Field("visit", "visit", _VISIT, optional=True),
+    Field("visit", "visit", _VISIT),
     Field("branch", "branch", _INDEX, optional=True),
     Field("job_id", "job_id", _ID, optional=True),
     Field("attempt", "attempt", _INDEX, optional=True),
