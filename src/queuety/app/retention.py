@@ -71,7 +71,8 @@ class RetentionVerbs(Core):
         if not is_number or not 0 <= days < float("inf"):
             raise DefinitionError(f"{what}={days!r}: a finite number of days that is not negative is needed")
         now_us = self.door.now_us()
-        return now_us - round(min(days * DAY_US, now_us))
+        age_us: float = min(days * DAY_US, now_us)
+        return now_us - round(age_us)
 
 
 def _statuses(given: Any, kind: Any, allowed: list[Any]) -> tuple[Any, ...]:
