@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,15 +11,15 @@ import typer
 from queuety.cli import inputs, starts
 from queuety.cli.exits import Code, Refusal
 from queuety.cli.options import LARGEST_ID, FormatOption, IdArgument, LimitOption, command
-from queuety.cli.output import Column, Format, readable, say, short, show_facts, show_json, show_table
+from queuety.cli.output import Column, Format, readable, say, show_facts, show_json, show_table
+from queuety.cli.spans import seconds_of
 from queuety.cli.target import Place, now_of
-from queuety.cli.times import ago, both, exact, span
-from queuety.model import CleanupStatus, WorkflowStatus
+from queuety.cli.times import ago, both, exact
+from queuety.model import CleanupStatus, ErrorKind, WorkflowStatus
 
 if TYPE_CHECKING:
     from queuety import Queuety
     from queuety.inspect.states import WorkflowState
-    from queuety.inspect.timeline import TimelineEvent
 
 
 def add_to(group: typer.Typer) -> None:
@@ -28,7 +28,6 @@ def add_to(group: typer.Typer) -> None:
         ("dispatch", dispatch),
         ("status", status),
         ("list", list_workflows),
-        ("timeline", timeline),
     ):
         command(group, name)(function)
 
@@ -98,12 +97,35 @@ def list_workflows(
     parent: Annotated[
         int | None, typer.Option("--parent", metavar="ID", min=1, max=LARGEST_ID, help="Only this one's children.")
     ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Only those with this tag.")] = None,
+    error_kind: Annotated[ErrorKind | None, typer.Option("--error-kind", help="Only those that failed so.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="SPAN", help="Only those created longer ago: 90s, 2h, 1d.")
+    ] = None,
+    newer_than: Annotated[
+        str | None, typer.Option("--newer-than", metavar="SPAN", help="Only those created not so long ago.")
+    ] = None,
+    before: Annotated[
+        int | None,
+        typer.Option("--before", metavar="ID", min=1, max=LARGEST_ID, help="Go on after a page that ended with it."),
+    ] = None,
     limit: LimitOption = 50,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """List runs, the newest first."""
+    older, newer = seconds_of(older_than, "--older-than"), seconds_of(newer_than, "--newer-than")
     with place.opened() as app:
-        runs = app.list_workflows(status=status, name=name, parent_id=parent, limit=limit)
+        runs = app.list_workflows(
+            status=status,
+            name=name,
+            parent_id=parent,
+            limit=limit,
+            before_id=before,
+            tag=tag,
+            error_kind=error_kind,
+            older_than=older,
+            newer_than=newer,
+        )
         now = now_of(app)
     if form is Format.JSON:
         show_json(runs)
@@ -120,32 +142,6 @@ def list_workflows(
         (str(run.id), run.status, run.name, _step(run), exact(run.created_at), ago(run.created_at, now)) for run in runs
     ]
     show_table(columns, rows, empty="no workflows")
-
-
-def timeline(
-    place: Place,
-    workflow_id: IdArgument,
-    limit: LimitOption = 100,
-    offset: Annotated[int, typer.Option("--offset", min=0, max=2**31 - 1, help="How many to pass over.")] = 0,
-    form: FormatOption = Format.TABLE,
-) -> None:
-    """Show what has happened to a run, the oldest first."""
-    with place.opened() as app:
-        events = app.workflow_timeline(workflow_id, limit=limit, offset=offset)
-        if not events:
-            found_run(app, workflow_id)
-    if form is Format.JSON:
-        show_json(events)
-        return
-    columns = (
-        Column("time (UTC)", whole=True),
-        Column("event", whole=True),
-        Column("step"),
-        Column("try", right=True, whole=True),
-        Column("took", whole=True),
-        Column("result"),
-    )
-    show_table(columns, [_event_row(event) for event in events], empty="no events")
 
 
 def steer(place: Place, workflow_id: int, form: Format, do: Callable[[Queuety], None]) -> None:
@@ -202,9 +198,31 @@ def _facts(run: WorkflowState, now: datetime) -> list[tuple[str, str]]:
         ("deadline", both(run.deadline_at, now)),
         ("definition", f"{version}{run.definition_hash}"),
         ("key", run.idempotency_key or ""),
+        ("tags", ", ".join(run.tags)),
+        ("budget", "" if run.budget is None else _budget(run.budget)),
+        ("artifacts", ", ".join(run.artifact_keys)),
         ("parent", "" if run.parent_workflow_id is None else str(run.parent_workflow_id)),
         ("state", readable(run.state)),
     ]
+
+
+_COUNTERS: Final = (
+    ("transitions", "max_transitions"),
+    ("cost_units", "max_cost_units"),
+    ("started_workflows", "max_started_workflows"),
+    ("public_state_bytes", "max_state_bytes"),
+)
+"""What is counted of a run, and the limit that it may have."""
+
+
+def _budget(budget: Mapping[str, Any]) -> str:
+    """What has been used, of how much where that is limited, one a line."""
+    lines = []
+    for counter, limit in _COUNTERS:
+        most = f" of {budget[limit]:,}" if limit in budget else ""
+        lines.append(f"{counter.replace('_', ' ')}: {budget[counter]:,}{most}")
+    items = budget.get("max_for_each_items")
+    return "\n".join([*lines, *([] if items is None else [f"items of a for-each step: at most {items:,}"])])
 
 
 def _wait(run: WorkflowState, now: datetime) -> str:
@@ -235,17 +253,3 @@ _OF_WORKFLOWS: Final = {"matched": "completed", "remaining": "left", "failed": "
 def _of_signals(mode: str | None) -> dict[str, str]:
     """The same of signals; none of those is missing of which any one is enough."""
     return {"matched": "there"} if mode == "any" else {"matched": "there", "remaining": "missing"}
-
-
-def _event_row(event: TimelineEvent) -> Sequence[str]:
-    result: Any = event.error_message
-    if result is None and event.output is not None:
-        result = readable(event.output) if event.output else "nothing"
-    return (
-        exact(event.created_at),
-        event.event,
-        event.step_name or "",
-        "" if event.attempt is None else str(event.attempt),
-        "" if event.duration_ms is None else span(event.duration_ms / 1000),
-        short(" ".join(str(result).split()) if result is not None else "", 100),
-    )
