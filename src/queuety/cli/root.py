@@ -9,7 +9,23 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from queuety.cli import answers, changing, graph, jobs, operations, queues, repair, signals, templates, work, workflows
+from queuety.cli import (
+    answers,
+    artifacts,
+    changing,
+    graph,
+    history,
+    jobs,
+    operations,
+    portable,
+    queues,
+    repair,
+    retention,
+    signals,
+    templates,
+    work,
+    workflows,
+)
 from queuety.cli.exits import MEANINGS, Code, forgive_odd_terminals, say_error
 from queuety.cli.options import AppOption, Common, DatabaseOption, DebugOption, PrefixOption
 
@@ -109,10 +125,14 @@ changing.add_to(workflow)
 templates.add_to(workflow)
 signals.add_to(workflow)
 graph.add_to(workflow)
+artifacts.add_to(workflow)
+portable.add_to(workflow)
 root.add_typer(workflow, name="workflow", rich_help_panel="Workflows")
+history.add_to(root, workflow)
 answers.add_to(root, workflow)
 jobs.add_to(root)
 queues.add_to(root)
+retention.add_to(root, workflow, history.log)
 operations.add_to(root)
 
 
