@@ -10,23 +10,17 @@ import typer
 
 from queuety import codec
 from queuety.cli.exits import Code, Refusal
+from queuety.cli.many import By, asked
 from queuety.cli.options import FormatOption, IdArgument, command
 from queuety.cli.output import Format, say, show_json
 from queuety.cli.target import Place
 from queuety.cli.workflows import found_run
 
-ActorOption = Annotated[
-    str | None, typer.Option("--actor", metavar="NAME", help="Who does it, for the history.", show_default=False)
-]
-ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the history.", show_default=False)
-]
-
 
 def add_to(group: typer.Typer) -> None:
     """Adds the commands of this file."""
     command(group, "export")(export)
-    command(group, "replay")(replay)
+    command(group, "replay")(asked(replay))
 
 
 def export(
@@ -62,8 +56,8 @@ def replay(
     name: Annotated[
         str, typer.Argument(metavar="FILE", help="What `workflow export` has written; - for stdin.", show_default=False)
     ],
-    actor: ActorOption = None,
-    reason: ReasonOption = None,
+    *,
+    by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Make an exported run again under a new id: as it was, and going on from there. It prints the id."""
@@ -74,7 +68,7 @@ def replay(
         raise Refusal(f"{where} cannot be read: {error.strerror or error}") from error
     data = codec.unchecked(content, what=f"Invalid export data: {where}")
     with place.opened(makes_tables=True) as app:
-        workflow_id = app.replay_workflow(data, actor=actor, reason=reason)
+        workflow_id = app.replay_workflow(data, **by)
         run = found_run(app, workflow_id)
     if form is Format.JSON:
         show_json({"id": run.id, "status": run.status})

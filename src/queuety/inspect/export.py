@@ -4,7 +4,7 @@
 `earlier_definitions` by hash those that it did before it was migrated; `events` the rows of its history as they are,
 and `checkpoints` the states that stand for rows which were pruned; `jobs` those that are open, or closed and kept;
 `signals` those that no wait has used; `groups`, `artifacts` and `chunks` what it keeps beside itself. What it waits
-for, `wait_dependencies` and `timers`, is there to be read: a replay finds that out anew.
+for, `wait_dependencies` and `timers`, and the `logs` are there to be read: a replay finds all of that out anew.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from queuety.codec import decode
+from queuety.inspect.logs import Wanted, read_log
+from queuety.inspect.trace import ALL, as_json
 from queuety.model import Entry, Json
 from queuety.model.deltas import fold
 from queuety.store import portable
@@ -64,6 +66,7 @@ def export_workflow(
         "artifacts": [portable.artifact_shown(row) for row in rows.artifacts(connection, tables, workflow_id)],
         "chunks": [portable.shown(portable.CHUNK, row) for row in rows.chunks(connection, tables, workflow_id)],
         "wait_dependencies": _dependencies(connection, tables, run),
+        "logs": [as_json(line) for line in read_log(connection, tables, Wanted(workflow_id), limit=ALL)],
         "timers": [portable.shown(portable.TIMER, row) for row in rows.timers(connection, tables, workflow_id)],
     }
 

@@ -104,7 +104,7 @@ class Moment:
     """A time: microseconds since the epoch, UTC; in ISO 8601 with its offset outside."""
 
     def shown(self, stored: Any) -> Json:
-        return (_EPOCH + timedelta(microseconds=int(stored))).isoformat()
+        return (_EPOCH + timedelta(microseconds=int(stored))).isoformat(timespec="microseconds")
 
     def stored(self, value: Json, where: str, max_bytes: int) -> Any:  # noqa: ARG002 - a shape's signature
         try:
