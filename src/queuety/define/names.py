@@ -103,8 +103,8 @@ def load_module(name: str) -> ModuleType:
     No name leads to a workflow file that was not loaded.
     """
     if name.startswith(f"{FILES}.") and name not in sys.modules:
-        told = f"no workflow file is loaded here as {name}; start with --workflows FOLDER, or app.load_workflows(FOLDER)"
-        raise ModuleNotFoundError(told, name=name)
+        hint = "start with --workflows FOLDER, or call app.load_workflows(FOLDER)"
+        raise ModuleNotFoundError(f"no workflow file is loaded here as {name}; {hint}", name=name)
     if name in _MAIN or (name not in sys.modules and name == _script_name()):
         return sys.modules["__main__"]
     return importlib.import_module(name)
