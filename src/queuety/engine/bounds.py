@@ -7,7 +7,7 @@ runs it may start is checked before there is any of them (`items`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,10 +88,36 @@ def _paid(workflow: Workflow, definition: Definition, job: Job | None) -> dict[s
 
 
 def _wrote(workflow: Workflow, definition: Definition, changes: State, ledger: dict[str, Any]) -> dict[str, Any]:
-    """The ledger with the current step as the latest writer of these keys, if keys are pruned."""
+    """The ledger with the current step as the latest writer of these keys, if keys are pruned.
+
+    Keys that no step had written before are kept in mind as `given`: a run that goes back has them as they came.
+    """
     if definition.prune_after is None or not changes:
         return ledger
-    return {**ledger, "writers": {**ledger.get("writers", {}), **dict.fromkeys(changes, workflow.current_step)}}
+    writers: Mapping[str, int] = ledger.get("writers", {})
+    given: list[str] = ledger.get("given", [])
+    new = [key for key in changes if key in workflow.state and key not in writers and key not in given]
+    found = {**ledger, "writers": {**writers, **dict.fromkeys(changes, workflow.current_step)}}
+    return {**found, "given": [*given, *new]} if new else found
+
+
+def rewritten(workflow: Workflow, state: State, step: int) -> State | None:
+    """The ledger of a run that goes back to this state, which it had when `step` had settled.
+
+    Who wrote a key last by then is not known any more. So that none is pruned earlier than it would have been, `step`
+    has, or a later one; what was given is given again.
+    """
+    ledger = workflow.ledger
+    writers: Mapping[str, int] | None = (ledger or {}).get("writers")
+    if ledger is None or writers is None:
+        return ledger
+    given: Collection[str] = ledger.get("given", ())
+    kept: dict[str, int] = {}
+    for key in state:
+        is_given = key in given or (key in workflow.state and key not in writers)
+        if not is_given:
+            kept[key] = max(writers.get(key, 0), step, 0)
+    return {**ledger, "writers": kept}
 
 
 def _pruned(

@@ -7,7 +7,7 @@ Raised: `InvalidStateError` for a status that forbids it, `SnapshotMissingError`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from queuety.engine.course import PAUSED, RUNNING, Course
 from queuety.engine.kinds import kind_of
 from queuety.engine.output import split
 from queuety.engine.protocol import Leave
-from queuety.engine.replay import delta
+from queuety.engine.replay import delta, fold
 from queuety.errors import DefinitionError, InvalidStateError, SnapshotMissingError
 from queuety.model import (
     CleanupStatus,
@@ -54,6 +54,9 @@ SUPERSEDED: Final = "Superseded by workflow rewind"
 """What the jobs that a rewind buries are left with."""
 
 _LONGEST_NAME: Final = 255
+_INHERITED: Final = frozenset({"cost", "started", "writers", "given"})
+"""What a fork takes over of the ledger."""
+
 _SHOWN: Final = 20
 _COMPLETED: Final = frozenset({WorkflowStatus.COMPLETED})
 _CANCELLED: Final = frozenset({WorkflowStatus.CANCELLED})
@@ -67,13 +70,14 @@ def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
     to_step = _index(course, command.to_step)
     past = _past(course, NeedPast(to_step))
     used: tuple[Signal, ...] = course.read(NeedUsedSignals(past.seq))
-    state = {**past.state, **_public(command.with_state)}
-    bounds.check_start(replace(workflow, state=state), course.definition.guards)
+    wanted = {**past.state, **_public(command.with_state)}
+    bounds.check_start(replace(workflow, state=wanted), course.definition.guards)
     course.drop(SUPERSEDED)
     if not workflow.status.is_terminal:
         course.abandon_child()
     course.effects += _without_chunks(course)
-    changed, removed = delta(workflow.state, state)
+    changed, removed = delta(workflow.state, wanted)
+    state = fold(workflow.state, [(changed, removed)])  # the keys in the order that the history gives them
     control = {**course.said(commanded), "_rewound": {"to_step": to_step, "to_seq": past.seq}}
     course.record(Entry.REWOUND, token=commanded.operation, changed=changed, removed=removed, control=control)
     course.effects += [
@@ -94,8 +98,8 @@ def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
         failed_step=None,
         failed_us=None,
         completed_us=course.now_us if is_done else None,
-        loops=_until(workflow.loops, to_step),
-        ledger=_written_until(workflow.ledger, state, to_step),
+        loops=_before(workflow.loops, to_step),
+        ledger=bounds.rewritten(workflow, past.state, to_step),
     )
     if not is_done:
         deadline.remind(course)
@@ -113,8 +117,8 @@ def fork(course: Course, commanded: Commanded, command: Fork) -> None:
     else:
         step = _index(course, at_step)
         past = _past(course, NeedPast(step, is_entry=True))
-        state, loops = past.state, _until(workflow.loops, step - 1)
-        ledger = _written_until(workflow.ledger, state, step - 1)
+        state, loops = past.state, _before(workflow.loops, step)
+        ledger = bounds.rewritten(workflow, state, step - 1)
         signals = tuple(sorted((*signals, *course.read(NeedUsedSignals(past.seq))), key=lambda signal: signal.seq))
     said = course.said(commanded)
     seed = Seed(
@@ -122,7 +126,7 @@ def fork(course: Course, commanded: Commanded, command: Fork) -> None:
         _fork_name(workflow.name, course.now_us),
         step,
         workflow.transitions,
-        {key: value for key, value in (ledger or {}).items() if key in ("cost", "started", "writers")} or None,
+        {key: value for key, value in (ledger or {}).items() if key in _INHERITED} or None,
         loops,
         tuple((signal.name, signal.payload) for signal in signals),
         belongings.groups,
@@ -199,10 +203,9 @@ def merge(course: Course, changes: State, removed: Collection[str] = ()) -> Stat
             f"workflow {workflow.id} is in the middle of step {workflow.current_step}, which works on the key "
             f"{min(held)!r}; rewind to the step before it, with_state={{…}}, to have it begin anew"
         )
-    state = {key: value for key, value in {**workflow.state, **changed}.items() if key not in removed}
-    bounds.check_start(replace(workflow, state=state), course.definition.guards)
-    ledger = bounds.merging(workflow, course.definition, changed, None).ledger
-    course.workflow = replace(workflow, state=state, ledger=ledger)
+    left = replace(workflow, state={key: value for key, value in workflow.state.items() if key not in removed})
+    ledger = bounds.merging(left, course.definition, changed, None).ledger
+    course.workflow = replace(left, state={**left.state, **changed}, ledger=ledger)
     return changed
 
 
@@ -293,18 +296,9 @@ def _without_chunks(course: Course) -> list[Effect]:
     return [ClearChunks(workflow.id, workflow.visit, branch) for branch in numbers]
 
 
-def _until(loops: State | None, step: int) -> State | None:
-    """The counts of the repeat steps up to this one: those after it begin anew."""
-    return {index: count for index, count in (loops or {}).items() if int(index) <= step} or None
-
-
-def _written_until(ledger: State | None, state: State, step: int) -> State | None:
-    """The ledger of a run that goes back: what a later step has written is again what an earlier one had."""
-    writers: Mapping[str, int] | None = (ledger or {}).get("writers")
-    if writers is None:
-        return ledger
-    kept = {key: min(writer, max(step, 0)) for key, writer in writers.items() if key in state}
-    return {**(ledger or {}), "writers": kept}
+def _before(loops: State | None, step: int) -> State | None:
+    """The counts of the repeat steps before this one: it and those after it begin anew."""
+    return {index: count for index, count in (loops or {}).items() if int(index) < step} or None
 
 
 def _public(given: State | None) -> dict[str, Json]:

@@ -11,6 +11,7 @@ from typing import Final
 from queuety.engine import facts
 from queuety.engine.jobs import no_task, nothing_held
 from queuety.engine.protocol import Fail, Leave, Run, Stay, Verdict
+from queuety.engine.replay import delta
 from queuety.errors import DefinitionError
 from queuety.model import (
     ChildRevived,
@@ -78,7 +79,9 @@ def _by_standing(run: Run, child: int, found: Standing | None) -> Verdict:
     if found is None:
         return _fail(ErrorKind.CHILD_CANCELLED, f"child workflow {child} is not there any more")
     if found.status is WorkflowStatus.COMPLETED:
-        return Leave(facts.states(run, (child,))[child])
+        # Only what differs: what the child was given and left as it was, it has not written.
+        changed, _ = delta(run.workflow.state, facts.states(run, (child,))[child])
+        return Leave(changed)
     if found.status is WorkflowStatus.FAILED:
         return _fail(ErrorKind.CHILD_FAILED, found.error_message or f"child workflow {child} failed")
     if found.status is WorkflowStatus.CANCELLED:
