@@ -9,15 +9,18 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from queuety.errors import SchemaError
 from queuety.store.door import Door
 from queuety.store.turns import turn_for
 from queuety.store.tx import Tx
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 WAIT_S: Final = 60.0
 """How long one try waits for another process that migrates."""
@@ -131,6 +134,8 @@ def _upgrade(door: Door, tx: Tx, chain: Chain) -> str | None:
             found = tx.connection.execute(text(f"SELECT version_num FROM {name}")).scalar()
         _refuse_newer(door, found, chain)
         if found != chain.head:
+            if found is not None:
+                _build_indexes(door, found, chain)
             _run(door, tx.connection, chain)
     except BaseException:
         with suppress(SQLAlchemyError):  # the connection may be what broke; its end ends the lock too
@@ -140,14 +145,46 @@ def _upgrade(door: Door, tx: Tx, chain: Chain) -> str | None:
     return found
 
 
-def _run(door: Door, connection: Connection, chain: Chain) -> None:
-    from alembic import command
+def _build_indexes(door: Door, found: str, chain: Chain) -> None:
+    """Builds the indexes that the revisions to come would have on tables that are there and may be large.
+
+    Apart and before anything else is done, where that spares who writes: nothing but the lock of the migration is held
+    meanwhile.
+    """
+    from alembic.script import ScriptDirectory
+
+    revisions = ScriptDirectory.from_config(_config(chain)).iterate_revisions(chain.head, found)
+    wanted = [index for revision in revisions for index in getattr(revision.module, "INDEXES", ())]
+    if not wanted or not door.dialect.builds_indexes_apart:
+        return
+    prefix = door.tables.prefix
+    apart = Engine(door.engine.pool.recreate(), door.engine.dialect, door.engine.url)
+    try:
+        with door.line(apart) as line:
+            connection = line.connection().execution_options(isolation_level="AUTOCOMMIT")
+            for index in wanted:
+                name, table = f"ix_{prefix}{index.name}", f"{prefix}{index.table}"
+                if not inspect(connection).has_table(table):  # one that these revisions make
+                    continue
+                door.dialect.build_index(connection, name, table, index.columns, index.where)
+    finally:
+        apart.dispose()
+
+
+def _config(chain: Chain) -> Config:
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", _escaped(_HERE))
     config.set_main_option("path_separator", "newline")
     config.set_main_option("version_locations", "\n".join(_escaped(folder) for folder in chain.folders))
+    return config
+
+
+def _run(door: Door, connection: Connection, chain: Chain) -> None:
+    from alembic import command
+
+    config = _config(chain)
     config.attributes.update(
         connection=connection,
         version_table=version_table(door),

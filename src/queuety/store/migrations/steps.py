@@ -6,6 +6,7 @@ try begins at the first step again.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -40,6 +41,23 @@ def create_table(name: str, *columns: sa.Column[Any]) -> None:
     usual = {"engine": "InnoDB", "charset": "utf8mb4", "collate": collation}
     options = {f"{kind}_{key}": value for kind in ("mysql", "mariadb") for key, value in usual.items()}
     op.create_table(prefixed(name), *columns, if_not_exists=True, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index on a table that is there already and may be large. A revision lists those that it creates as `INDEXES`:
+    they are built before it, where the plain way would keep writers out (`migrate`)."""
+
+    name: str
+    table: str
+    columns: tuple[str, ...]
+    where: str | None = None
+
+
+def create_indexes(*indexes: Index) -> None:
+    """Creates those that were not built before."""
+    for index in indexes:
+        create_index(index.name, index.table, *index.columns, where=index.where)
 
 
 def create_index(name: str, table: str, *columns: str, where: str | None = None, unique: bool = False) -> None:

@@ -9,20 +9,32 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary
 from sqlalchemy.dialects import mysql
 
-from queuety.store.migrations.steps import add_column, create_index, create_table, identifier, long_text
+from queuety.store.migrations.steps import (
+    Index,
+    add_column,
+    create_index,
+    create_indexes,
+    create_table,
+    identifier,
+    long_text,
+)
 
 revision = "0003"
 down_revision = "0002"
+
+INDEXES = (
+    Index("workflows_created", "workflows", ("created_us",)),
+    Index("workflows_done", "workflows", ("completed_us", "id"), where="completed_us IS NOT NULL"),
+    Index("jobs_done", "jobs", ("workflow_id", "completed_us", "id"), where="completed_us IS NOT NULL"),
+    Index("watchers_waiter", "watchers", ("waiter_id",)),
+    Index("history_at", "history", ("at_us",)),
+)
 
 
 def upgrade() -> None:
     add_column("workflows", Column("deadline_us", BigInteger, nullable=True))
     add_column("workflows", Column("ledger", long_text(), nullable=True))
-    create_index("workflows_created", "workflows", "created_us")
-    create_index("workflows_done", "workflows", "completed_us", "id", where="completed_us IS NOT NULL")
-    create_index("jobs_done", "jobs", "workflow_id", "completed_us", "id", where="completed_us IS NOT NULL")
-    create_index("watchers_waiter", "watchers", "waiter_id")
-    create_index("history_at", "history", "at_us")
+    create_indexes(*INDEXES)
     create_table(
         "checkpoints",
         Column("run_id", BigInteger, primary_key=True, autoincrement=False),
