@@ -74,6 +74,7 @@ def without(*path: str | int) -> Edit:
 MADE_UP = {
     "seq": 4,
     "entry": "resumed",
+    "visit": 4,
     "at": "2026-01-01T00:00:00Z",
     "token": 0,
     "final": False,
@@ -126,7 +127,6 @@ BAD: dict[str, tuple[Edit, str]] = {
     "another delta": (put("events", 3, "changed", "worked", value=5), "workflow.state is not what"),
     "a row too few": (without("events", 1), r"events\[1\].seq is 3, where 2 must follow"),
     "the last row missing": (without("events", -1), "workflow.version is 4, but the last event is 3"),
-    "no first row": (without("events", 0), "checkpoints: the events begin with 2, and there is no state as of 1"),
     "an unknown entry": (put("events", 0, "entry", value="dreamt"), r"events\[0\].entry: one of"),
     "a later visit": (put("events", 0, "visit", value=9), r"events\[0\].visit is 9, and the run is at visit 4"),
     "an error without words": (put("events", 0, "error", value={"type": "x"}), r"events\[0\].error.message: text is"),

@@ -9,7 +9,7 @@ Export = dict[str, Any]
 
 _OWN = (
     *("id", "name", "visit", "version", "runtime", "parent_workflow_id", "parent_step_index", "idempotency_key"),
-    *("deadline_at", "compensation_status"),
+    *("deadline_at", "compensation_status", "completed_at"),
 )
 """What a replay has of its own in `workflow`. What was to be cleaned up is compared apart."""
 

@@ -83,8 +83,8 @@ def read_export(data: Any, *, max_bytes: int) -> Imported:
     checkpoints = _records(data, "checkpoints", portable.CHECKPOINT, max_bytes)
     _check_run(run, definition)
     _check_history(run, history)
-    state, checkpoints = _folded(run, history, checkpoints)
-    _check_state(data["workflow"], state, max_bytes)
+    folded, checkpoints = _folded(run, history, checkpoints)
+    state = _state(data["workflow"], folded, max_bytes)
     own = Belongings(
         history=history,
         checkpoints=checkpoints,
@@ -215,38 +215,41 @@ def _check_event(row: Row, where: str) -> None:
 
 def _folded(
     run: Row, history: Sequence[Row], checkpoints: Sequence[Row]
-) -> tuple[dict[str, Json], list[dict[str, Any]]]:
-    """The state that the deltas give, and the states to be kept on the way, so that no earlier one is far from one."""
+) -> tuple[dict[str, Json] | None, list[dict[str, Any]]]:
+    """The state that the deltas give, and the states to be kept on the way, so that no earlier one is far from one.
+
+    Where the first rows were pruned, and no state as of the last of them is there, nothing is known before the first
+    checkpoint; without any, None.
+    """
     first_seq = history[0]["seq"] if history else run["version"] + 1
     known = {row["seq"]: row["state"] for row in checkpoints}
-    if first_seq > 1 and first_seq - 1 not in known:
-        raise invalid(
-            "checkpoints",
-            f": the events begin with {first_seq}, and there is no state as of {first_seq - 1} to go on from",
-        )
-    if len(known) != len(checkpoints) or not all(first_seq - 1 <= seq <= run["version"] for seq in known):
+    if len(known) != len(checkpoints) or not all(max(1, first_seq - 1) <= seq <= run["version"] for seq in known):
         raise invalid("checkpoints", ": one for each row, and only as of rows that are there, is needed")
-    state: dict[str, Json] = decode(run["payload"] if first_seq == 1 else known[first_seq - 1])
-    kept = {seq: text for seq, text in known.items() if seq == first_seq - 1 > 0}
+    base = run["payload"] if first_seq == 1 else known.get(first_seq - 1)
+    state: dict[str, Json] | None = None if base is None else decode(base)
+    kept = {seq: text for seq, text in known.items() if seq == first_seq - 1}
     settled = 0
     for row in history:
-        if row["changed"] is not None or row["removed"] is not None:
+        seq, settles = row["seq"], Entry(row["entry"]).settles
+        if state is not None and (row["changed"] is not None or row["removed"] is not None):
             state = fold(state, [(decode(row["changed"] or "{}"), decode(row["removed"] or "[]"))])
-        settled += Entry(row["entry"]).settles
-        is_due = Entry(row["entry"]).settles and settled % CHECKPOINT_EVERY == 0
-        if row["seq"] in known and canonical(decode(known[row["seq"]])) != canonical(state):
-            raise invalid("checkpoints", f": the state as of {row['seq']} is not what the events before it give")
-        if is_due or row["seq"] in known:
-            kept[row["seq"]] = encode(state)
+        if seq in known:
+            told = decode(known[seq])
+            if state is not None and canonical(told) != canonical(state):
+                raise invalid("checkpoints", f": the state as of {seq} is not what the events before it give")
+            state = told if state is None else state
+        settled += settles
+        if state is not None and (seq in known or (settles and settled % CHECKPOINT_EVERY == 0)):
+            kept[seq] = encode(state)
     return state, [{"seq": seq, "state": text} for seq, text in sorted(kept.items())]
 
 
-def _check_state(exported: Mapping[str, Any], state: State, max_bytes: int) -> None:
-    """Whether the state that is shown is the one that the history gives; the order of keys is the history's."""
+def _state(exported: Mapping[str, Any], state: dict[str, Json] | None, max_bytes: int) -> dict[str, Json]:
+    """The state that is shown, if it is the one that the history gives; the order of keys is the history's."""
     row = portable.stored([portable.STATE], exported, "workflow", max_bytes=max_bytes)
     shown: dict[str, Json] = decode(row["state"])
-    if canonical(shown) == canonical(state):
-        return
+    if state is None or canonical(shown) == canonical(state):
+        return shown if state is None else state
     other = [
         key
         for key in {**shown, **state}

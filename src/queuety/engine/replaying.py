@@ -6,7 +6,8 @@ paused, and enters the step when it is resumed.
 
 Nobody else knows the new run: it has no parent, nobody waits for it, and a child that it was parked on belongs to the
 other one. Its deadline is not set again. What was still to be cleaned up is the other run's to do, and is never done
-here: such a run's cleanup counts as failed.
+here: such a run's cleanup counts as failed. What is over is over here from now on: retention counts from there, or a
+run that is looked at after a month would be gone within a minute. When the other one ended stands in its history.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def copy_of(source: Workflow, *, new_id: int, now_us: int) -> Workflow:
         parent_step=None,
         idempotency_key=None,
         cleanup=CleanupStatus.FAILED if source.cleanup is CleanupStatus.PENDING else source.cleanup,
+        completed_us=None if source.completed_us is None else now_us,
         is_watched=False,
         deadline_us=None,
     )
