@@ -108,7 +108,8 @@ class Eras:
 
     def outline(self, run_id: int, seq: int) -> Outline:
         """What the run was to do at this row; an empty outline where that is not there to be read."""
-        later = min((at for at in self._moves.get(run_id, ()) if at >= seq), default=None)
+        moves = self._moves.get(run_id)
+        later = min((at for at in moves if at >= seq), default=None) if moves else None
         hash_ = self._present.get(run_id) if later is None else self._moves[run_id][later]
         if hash_ is None:
             return Outline()

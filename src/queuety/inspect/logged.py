@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -83,14 +83,19 @@ EVENTS: Final = tuple(_ENTRIES)
 """All that a line may tell."""
 
 
-def entries_of(event: str | None) -> tuple[Entry, ...]:
+def entries_of(event: str | None, *, of_handlers: bool = False) -> tuple[Entry, ...]:
     """The entries of the history that tell of this event, of any without one; none if it is read elsewhere.
 
-    With what changes a run's definition: a reader has to pass it to know what came before.
+    With `of_handlers` only of what handlers do. What changes a run's definition is among them: a reader has to pass it
+    to know what came before.
     """
-    if event is None:
-        return (*_ATTEMPTS, *_FAILURES, *_COMMANDS, Entry.RESUMED)
-    entries = _ENTRIES[event]
+    if of_handlers:
+        entries = (*_ATTEMPTS, *_FAILURES) if event is None else _ENTRIES[event]
+        entries = tuple(entry for entry in entries if entry in (*_ATTEMPTS, *_FAILURES))
+    elif event is None:
+        entries = (*_ATTEMPTS, *_FAILURES, *_COMMANDS, Entry.RESUMED)
+    else:
+        entries = _ENTRIES[event]
     return tuple({*entries, Entry.MIGRATED}) if entries else ()
 
 
@@ -106,12 +111,38 @@ def completed_line(run: Record) -> LogRow:
     return _whole(run, "workflow_completed", run["completed_us"], duration_ms=took_ms, context={"name": run["name"]})
 
 
-def lines_of(row: Record, eras: Eras, run: Record | None, job: tuple[str | None, str | None] | None) -> list[LogRow]:
-    """What a row of the history tells, in order: of this run, or of a job without one, its handler and its queue."""
+def lines_of(
+    row: Record,
+    eras: Eras,
+    run: Record | None,
+    job: tuple[str | None, str | None] | None,
+    handler: str | None = None,
+) -> list[LogRow]:
+    """What a row of the history tells, in order: of this run, or of a job without one, its handler and its queue.
+
+    With a `handler` nothing, if it tells of another one's attempt.
+    """
     undone = undone_at(row)
     outline = Outline() if job is not None else eras.outline(row["run_id"], row["seq"] if undone is None else undone)
     told = Told(row, outline)
-    lines = _attempt(row, told, job) if told.is_attempt else _of_itself(row, told)
+    by, queue = job or ((told.job.handler, told.job.queue) if told.job else (None, None))
+    if handler is not None and by != handler:
+        return []
+    if not told.is_attempt:
+        lines = _of_itself(row, told)
+    else:
+        common: dict[str, Any] = {
+            "handler": by,
+            "queue": queue,
+            "job_id": row["job_id"],
+            "workflow_id": None if job is not None else row["run_id"],
+            "step_index": row["step_index"],
+            "attempt": row["attempt"],
+            "context": None if row["branch"] is None else {"branch": row["branch"]},
+        }
+        lines = _attempt(row, common)
+        if row["final"] and run is not None and _fails_run(row, told):
+            lines += _failure(row)
     return [*lines, completed_line(run)] if run is not None and _completes(row, run) else lines
 
 
@@ -138,32 +169,22 @@ def _of_itself(row: Record, told: Told) -> list[LogRow]:
     return [] if event is None else [_of_run(row, event, {**told.by, **_particulars(told)})]
 
 
-def _attempt(row: Record, told: Told, job: tuple[str | None, str | None] | None) -> list[LogRow]:
-    handler, queue = job or ((told.job.handler, told.job.queue) if told.job else (None, None))
-    branch = row["branch"]
-    common: dict[str, Any] = {
-        "handler": handler,
-        "queue": queue,
-        "job_id": row["job_id"],
-        "workflow_id": None if job is not None else row["run_id"],
-        "step_index": row["step_index"],
-        "attempt": row["attempt"],
-        "context": None if branch is None else {"branch": branch},
-    }
-    lines = [_line(_id(row, "started"), "started", row["started_us"], **common)]
-    took_ms = duration_ms(row)
-    if told.entry not in _FAILURES:
-        return [*lines, _line(_id(row, "completed"), "completed", row["at_us"], duration_ms=took_ms, **common)]
+def _attempt(row: Record, common: Mapping[str, Any]) -> list[LogRow]:
+    """What an attempt tells of itself; `common` is what its lines have in common."""
+    started = _line(_id(row, "started"), "started", row["started_us"], **common)
+    took_ms, at_us = duration_ms(row), row["at_us"]
+    if row["entry"] not in _FAILURES:
+        return [started, _line(_id(row, "completed"), "completed", at_us, duration_ms=took_ms, **common)]
     event = "buried" if row["final"] else "failed"
-    lines.append(_line(_id(row, event), event, row["at_us"], duration_ms=took_ms, **_error(row), **common))
-    if not row["final"]:
-        return [*lines, _line(_id(row, "retried"), "retried", row["at_us"], **common)]
-    return [*lines, *_failure(row)] if job is None and _fails_run(row, told) else lines
+    ended = _line(_id(row, event), event, at_us, duration_ms=took_ms, **_error(row), **common)
+    if row["final"]:
+        return [started, ended]
+    return [started, ended, _line(_id(row, "retried"), "retried", at_us, **common)]
 
 
 def _fails_run(row: Record, told: Told) -> bool:
     """Whether the last attempt of this job was the end of its run: not where a step can do without it."""
-    if told.is_cleanup:
+    if told.is_cleanup or told.entry is not Entry.FAILED:
         return False
     step = told.step
     if row["branch"] is None or step is None or step.kind != FOR_EACH:
@@ -216,8 +237,7 @@ def _id(row: Record, event: str) -> str:
 
 
 def _line(id_: str, event: str, at_us: int, **more: Any) -> LogRow:
-    empty: dict[str, Any] = dict.fromkeys(_FIELDS)
-    return LogRow(**{**empty, "id": id_, "event": event, "created_at": moment(at_us), **more})
+    return LogRow(**{**_EMPTY, "id": id_, "event": event, "created_at": moment(at_us), **more})
 
 
-_FIELDS: Final[Sequence[str]] = tuple(LogRow.__dataclass_fields__)
+_EMPTY: Final[Mapping[str, Any]] = dict.fromkeys(field.name for field in fields(LogRow))

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["EVENTS", "LogRow", "read_log"]
 
 PAGE: Final = 200
-"""Rows that are read at a time."""
+LARGEST_PAGE: Final = 2_000
+"""How many rows are read at a time, first and at most: each page is twice as long as the one before it."""
 
 Group = tuple[Mark, list[LogRow]]
 """What one row tells, in order, and its place in the log."""
@@ -76,7 +77,7 @@ def read_log(connection: Connection, tables: Tables, wanted: Wanted, *, limit: i
     most = checked_count(limit, what="limit")
     if not most:
         return []
-    reading = _Reading(connection, tables, wanted, size=min(most, PAGE) if wanted.handler is None else PAGE)
+    reading = _Reading(connection, tables, wanted, first=min(most, PAGE))
     found: list[LogRow] = []
     for _, lines in reading.groups():
         found += filter(wanted.takes, lines if wanted.forwards else reversed(lines))
@@ -88,11 +89,11 @@ def read_log(connection: Connection, tables: Tables, wanted: Wanted, *, limit: i
 class _Reading:
     """The sources of the log, each read page by page."""
 
-    def __init__(self, connection: Connection, tables: Tables, wanted: Wanted, *, size: int) -> None:
+    def __init__(self, connection: Connection, tables: Tables, wanted: Wanted, *, first: int) -> None:
         self._connection = connection
         self._tables = tables
         self._wanted = wanted
-        self._size = size
+        self._first = first
         self._eras = Eras(connection, tables)
         run_id = wanted.workflow_id
         if run_id is None and wanted.job_id is not None:
@@ -104,40 +105,40 @@ class _Reading:
     def groups(self) -> Iterator[Group]:
         """What every row tells, in the order of the log."""
         wanted, sources = self._wanted, []
-        if entries := entries_of(wanted.event):
-            sources.append(self._pages(lambda span: self._of_history(span, entries)))
+        if entries := entries_of(wanted.event, of_handlers=not wanted.is_of_runs):
+            sources.append(self._pages(lambda span, size: self._of_history(span, entries, size)))
         if wanted.is_of_runs and wanted.event in (None, "workflow_started"):
             sources.append(self._pages(self._of_starts))
         if wanted.is_of_runs and wanted.event == "workflow_completed":
             sources.append(self._pages(self._of_ends))
         return heapq.merge(*sources, key=lambda group: group[0], reverse=not wanted.forwards)
 
-    def _pages(self, read: Callable[[Span], list[Group]]) -> Iterator[Group]:
-        wanted = self._wanted
+    def _pages(self, read: Callable[[Span, int], list[Group]]) -> Iterator[Group]:
+        wanted, size = self._wanted, self._first
         span = Span(wanted.workflow_id, wanted.job_id, wanted.since_us, wanted.forwards)
-        while page := read(span):
+        while page := read(span, size):
             yield from page
-            if len(page) < self._size:
+            if len(page) < size:
                 return
-            span = replace(span, after=page[-1][0])
+            span, size = replace(span, after=page[-1][0]), min(2 * size, LARGEST_PAGE)
 
-    def _of_starts(self, span: Span) -> list[Group]:
-        rows = logs.started(self._connection, self._tables, span, limit=self._size)
+    def _of_starts(self, span: Span, size: int) -> list[Group]:
+        rows = logs.started(self._connection, self._tables, span, limit=size)
         return [((0 if span.is_of_one else row["created_us"], row["id"], 0), [started_line(row)]) for row in rows]
 
-    def _of_ends(self, span: Span) -> list[Group]:
-        rows = logs.completed(self._connection, self._tables, span, limit=self._size)
+    def _of_ends(self, span: Span, size: int) -> list[Group]:
+        rows = logs.completed(self._connection, self._tables, span, limit=size)
         return [((row["completed_us"], row["id"], 0), [completed_line(row)]) for row in rows]
 
-    def _of_history(self, span: Span, entries: Sequence[Entry]) -> list[Group]:
-        rows = logs.rows(self._connection, self._tables, span, entries, limit=self._size)
+    def _of_history(self, span: Span, entries: Sequence[Entry], size: int) -> list[Group]:
+        rows = logs.rows(self._connection, self._tables, span, entries, limit=size)
         plain = self._jobs(rows)
         runs = logs.runs_of(self._connection, self._tables, {row["run_id"] for row in rows} - plain.keys())
         self._look(rows, runs)
         return [
             (
                 (row["seq"] if span.is_of_one else row["at_us"], row["run_id"], row["seq"]),
-                lines_of(row, self._eras, runs.get(row["run_id"]), plain.get(row["run_id"])),
+                lines_of(row, self._eras, runs.get(row["run_id"]), plain.get(row["run_id"]), self._wanted.handler),
             )
             for row in rows
         ]

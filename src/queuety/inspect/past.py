@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from queuety.engine.migrating import is_from_place
+from queuety.engine.pairing import is_from_place
 from queuety.errors import DefinitionError
 from queuety.inspect.course import moved, states_as_of
 from queuety.inspect.outline import Outline, outlines

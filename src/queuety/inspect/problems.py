@@ -143,8 +143,8 @@ def _buried(found: Health, _: float) -> Iterator[Problem]:
             "warning",
             f"{_of(found.buried, 'job')} buried",
             "every attempt failed",
-            "`queuety list --status buried` shows them (with --cleanup also what was to undo steps or to clean up after "
-            "a run), `queuety inspect ID` why",
+            "`queuety list --status buried` shows them (with --cleanup also what was to undo steps or clean up after a "
+            "run), `queuety inspect ID` why",
         )
 
 
