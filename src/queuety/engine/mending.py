@@ -36,6 +36,7 @@ from queuety.model import (
     SkipStep,
     StartRun,
     State,
+    UseSignals,
     Workflow,
     WorkflowStatus,
 )
@@ -81,8 +82,12 @@ def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
     control = {**course.said(commanded), "_rewound": {"to_step": to_step, "to_seq": past.seq}}
     course.record(Entry.REWOUND, token=commanded.operation, changed=changed, removed=removed, control=control)
     course.effects += [
-        KeepSignal(workflow.id, signal.seq, signal.name, signal.payload, course.now_us) for signal in used
+        KeepSignal(workflow.id, signal.seq, signal.name, signal.payload, course.now_us)
+        for signal in used
+        if signal.seq not in past.used
     ]
+    if past.used:
+        course.effects.append(UseSignals(workflow.id, past.used))
     following = to_step + 1
     is_done = following == workflow.total_steps
     course.workflow = replace(
@@ -119,7 +124,8 @@ def fork(course: Course, commanded: Commanded, command: Fork) -> None:
         past = _past(course, NeedPast(step, is_entry=True))
         state, loops = past.state, _before(workflow.loops, step)
         ledger = bounds.rewritten(workflow, state, step - 1)
-        signals = tuple(sorted((*signals, *course.read(NeedUsedSignals(past.seq))), key=lambda signal: signal.seq))
+        signals = (*signals, *course.read(NeedUsedSignals(past.seq)))
+        signals = tuple(sorted((one for one in signals if one.seq not in past.used), key=lambda signal: signal.seq))
     said = course.said(commanded)
     seed = Seed(
         workflow.id,

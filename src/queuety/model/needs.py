@@ -120,10 +120,15 @@ class NeedPast:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The state as of a history row; 0 is the start."""
+    """The state as of a history row; 0 is the start.
+
+    `used`, of a row that the run has gone back before since: the signals that had been used by then, by `seq`. Some of
+    them may be free now.
+    """
 
     seq: int
     state: State
+    used: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,10 @@ def _pasts(tx: Tx, asked: Sequence[tuple[int, NeedPast]]) -> Answers:
     seqs = {(run_id, need): (_entry_of if need.is_entry else _settled)(tx, run_id, need.step) for run_id, need in asked}
     states = states_at(tx, {(run_id, seq) for (run_id, _), seq in seqs.items() if seq is not None})
     for (run_id, need), seq in seqs.items():
-        known = seq is not None and (run_id, seq) in states
-        yield run_id, need, Past(seq, states[run_id, seq]) if seq is not None and known else None
+        if seq is None or (run_id, seq) not in states:
+            yield run_id, need, None
+        else:
+            yield run_id, need, Past(seq, states[run_id, seq], _used_by(tx, run_id, seq))
 
 
 def _settled(tx: Tx, run_id: int, step: int) -> int | None:
@@ -114,6 +116,31 @@ def _entry_of(tx: Tx, run_id: int, step: int) -> int | None:
     # Of an earlier visit the beginning may have been pruned.
     is_whole = first == 1 or (visit == present and status not in _OVER)
     return first - 1 if is_whole else None
+
+
+def _used_by(tx: Tx, run_id: int, seq: int) -> tuple[int, ...]:
+    """The signals that had been used when the run was at this row, if it has gone back before it since; else none."""
+    statements, cursor = tx.statements, tx.cursor
+    p = statements.parameter
+    rewound = f"entry = '{Entry.REWOUND}' AND job_id IS NULL"
+    cursor.execute(
+        f"SELECT control FROM {statements.history} WHERE run_id = {p} AND seq > {p} AND {rewound}", [run_id, seq]
+    )
+    if all(decode(control)["_rewound"]["to_seq"] >= seq for (control,) in cursor.fetchall()):
+        return ()
+    cursor.execute(
+        f"SELECT seq, entry, control FROM {statements.history} WHERE run_id = {p} AND seq <= {p} AND job_id IS NULL "
+        f"AND (({rewound}) OR control LIKE {p}) ORDER BY seq DESC",
+        [run_id, seq, '%"_used"%'],
+    )
+    used: set[int] = set()
+    until = seq
+    for at, entry, control in cursor.fetchall():
+        if at <= until and entry == Entry.REWOUND:
+            until = decode(control)["_rewound"]["to_seq"]
+        elif at <= until:
+            used.update(decode(control).get("_used", ()))
+    return tuple(sorted(used))
 
 
 def _undo(tx: Tx, run_id: int, need: NeedUndo) -> Undo | None:
