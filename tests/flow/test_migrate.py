@@ -78,7 +78,8 @@ def test_a_run_goes_on_under_the_new_definition(app: Queuety) -> None:
     app.run_until_idle(max_jobs=1)
     was = status_of(app, run)
     move = app.migrate_workflow(run, new_of(app), actor="ann", reason="y is needed")
-    assert move == Move(MoveVerdict.SAFE, "step 'b' starts over in a new visit: it has moved from 1 to 2", 2)
+    moved = "step 'b' starts over in a new visit: it has moved from 1 to 2; it is past step 'x', new there"
+    assert move == Move(MoveVerdict.SAFE, moved, 2)
     now = status_of(app, run)
     assert (was.definition_version, now.definition_version) == ("1", "2")
     assert (now.status, now.current_step, now.current_step_name, now.total_steps) == ("running", 2, "b", 5)
@@ -179,7 +180,7 @@ def test_a_paused_run_is_moved_between_two_steps(app: Queuety) -> None:
     run = old_of(app).dispatch()
     app.pause_workflow(run)
     app.run_until_idle()
-    assert app.migrate_workflow(run, new_of(app)).reason == "step 'b' has not begun"
+    assert app.migrate_workflow(run, new_of(app)).reason == "step 'b' has not begun; it is past step 'x', new there"
     assert status_of(app, run).status is WorkflowStatus.PAUSED
     app.resume_workflow(run)
     app.run_until_idle()
@@ -278,7 +279,7 @@ def test_versions_and_maps_that_there_are_not(app: Queuety) -> None:
         app.workflow_diff("nothing")
     with pytest.raises(errors.DefinitionError, match="that is a definition of workflow 'other', not of 'order'"):
         app.migrate_workflow(run, app.workflow("other").then(handler_a))
-    with pytest.raises(errors.DefinitionError, match="no version of the workflow has a step 'q'; there are 'a', "):
+    with pytest.raises(errors.DefinitionError, match="no version has a step 'q'; there are 'a', "):
         app.migrate_workflow(run, new, {"q": "a"})
     with pytest.raises(errors.DefinitionError, match="has no step 'q'; there are 'a', 'b', 'c', 'x', 'y'"):
         app.migrate_workflow(run, new, {"a": "q"})

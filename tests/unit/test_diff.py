@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from queuety.define.wire import definition_from_json
+from queuety.engine.pairing import paired
 from queuety.errors import DefinitionError, NotFoundError
-from queuety.inspect.diff_steps import Difference, StepChange, StepFate, changes_between
+from queuety.inspect.diff_steps import DefinitionChange, Difference, StepChange, StepFate, changes_between
 from queuety.inspect.diff_versions import Version, meant, of_code
 from queuety.model import Definition
 
@@ -21,9 +22,13 @@ def of(*steps: dict[str, Any], **more: Any) -> Definition:
     return definition_from_json({"name": "order", "steps": list(steps), **more})
 
 
+def compared(old: Definition, new: Definition, step_map: dict[str, str] | None = None) -> DefinitionChange:
+    return changes_between(paired(old, new, step_map or {}))
+
+
 def told(old: Definition, new: Definition, step_map: dict[str, str] | None = None) -> list[tuple[str, str, str]]:
     """Of each step that is not the same: what has become of it, its name before and after."""
-    changes = changes_between(old, new, step_map or {}).steps
+    changes = compared(old, new, step_map).steps
     return [(one.fate.value, one.name or "-", one.to_name or "-") for one in changes]
 
 
@@ -31,14 +36,14 @@ OLD = of(single("a"), single("b"), single("c"))
 
 
 def test_equal_definitions_have_no_difference() -> None:
-    found = changes_between(OLD, of(single("a"), single("b"), single("c"), version="2"), {})
+    found = compared(OLD, of(single("a"), single("b"), single("c"), version="2"))
     assert (found.options, found.steps, found.step_map) == ((), (), {})
 
 
 def test_steps_that_came_and_went() -> None:
     new = of(single("x"), single("a"), single("c"))
     assert told(OLD, new) == [("added", "-", "x"), ("removed", "b", "-")], "that the others stand elsewhere is no news"
-    assert changes_between(OLD, new, {}).steps == (
+    assert compared(OLD, new).steps == (
         StepChange(StepFate.ADDED, None, None, "x", 0),
         StepChange(StepFate.REMOVED, "b", 1, None, None),
     )
@@ -50,18 +55,18 @@ def test_steps_in_another_order() -> None:
 
 
 def test_a_step_that_was_moved_and_changed_says_both() -> None:
-    (change,) = changes_between(OLD, of(single("b"), single("c"), single("a", timeout=5)), {}).steps
+    (change,) = compared(OLD, of(single("b"), single("c"), single("a", timeout=5))).steps
     assert (change.fate, change.index, change.to_index) == (StepFate.MOVED, 0, 2)
     assert change.differences == (Difference("timeout", None, 5),)
 
 
 def test_a_step_that_may_have_been_renamed_is_guessed() -> None:
     new = of(single("a"), single("b2", "b"), single("c"))
-    found = changes_between(OLD, new, {})
+    found = compared(OLD, new)
     assert told(OLD, new) == [("maybe_renamed", "b", "b2")]
     assert found.step_map == {"b": "b2"}
     assert told(OLD, new, {"b": "b2"}) == [("renamed", "b", "b2")]
-    assert changes_between(OLD, new, {"b": "b2"}).step_map == {}
+    assert compared(OLD, new, {"b": "b2"}).step_map == {}
 
 
 def test_a_guess_goes_by_what_steps_do_and_then_by_their_handlers() -> None:
@@ -74,7 +79,7 @@ def test_a_guess_goes_by_what_steps_do_and_then_by_their_handlers() -> None:
 def test_steps_without_names_of_their_own_are_told_by_what_they_do() -> None:
     old, new = of(single("0", "a"), single("1", "b")), of(single("0", "x"), single("1", "a"), single("2", "b"))
     assert told(old, new) == [("added", "-", "0"), ("maybe_renamed", "0", "1"), ("maybe_renamed", "1", "2")]
-    assert changes_between(old, new, {}).step_map == {"0": "1", "1": "2"}
+    assert compared(old, new).step_map == {"0": "1", "1": "2"}
 
 
 def test_every_part_of_a_step_is_compared() -> None:
@@ -90,7 +95,7 @@ def test_every_part_of_a_step_is_compared() -> None:
         {"type": "run_workflow", "name": "i", "workflow": {"name": "inner", "steps": [single("y")]}},
         {"type": "wait_for_signal", "name": "s", "names": ["go"], "mode": "all"},
     )
-    changes = changes_between(old, new, {}).steps
+    changes = compared(old, new).steps
     assert [one.fate for one in changes] == [StepFate.CHANGED] * 4
     assert [[one.key for one in change.differences] for change in changes] == [
         ["seconds"],
@@ -107,7 +112,7 @@ def test_every_part_of_a_step_is_compared() -> None:
 def test_options_of_the_run_are_compared() -> None:
     old = of(single("a"), queue="slow", max_attempts=2)
     new = of(single("a"), queue="fast", on_cancel="app:tidy", max_transitions=9)
-    found = {one.key: (one.before, one.after) for one in changes_between(old, new, {}).options}
+    found = {one.key: (one.before, one.after) for one in compared(old, new).options}
     assert found == {
         "queue": ("slow", "fast"),
         "max_attempts": (2, None),
@@ -118,9 +123,7 @@ def test_options_of_the_run_are_compared() -> None:
 
 def test_numbers_and_truths_are_not_the_same() -> None:
     repeat = {"type": "repeat", "name": "r", "until": True, "target": "a", "state_key": "ok"}
-    found = changes_between(
-        of(single("a"), {**repeat, "expected": 1}), of(single("a"), {**repeat, "expected": True}), {}
-    )
+    found = compared(of(single("a"), {**repeat, "expected": 1}), of(single("a"), {**repeat, "expected": True}), {})
     assert [one.differences for one in found.steps] == [(Difference("expected", 1, True),)]
 
 

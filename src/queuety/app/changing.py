@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from queuety.app.core import Core, known_id, read_count
@@ -15,18 +15,15 @@ from queuety.engine.migrating import Move, MoveVerdict
 from queuety.errors import DefinitionError, InvalidStateError, NotFoundError
 from queuety.inspect import diff, diff_runs, diff_versions
 from queuety.inspect.diff import WorkflowDiff
-from queuety.inspect.diff_versions import Version
+from queuety.inspect.diff_runs import Plan
 from queuety.model import Commanded, Definition, Migrate
-from queuety.store.queries import Record, changing
+from queuety.store.queries import changing
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 AT_ONCE: Final = 200
 """Runs that are looked at before those of them that can be are moved."""
-
-StepMap = Mapping[str, str]
-NO_MAP: Final[StepMap] = {}
 
 
 class ChangingVerbs(Core):
@@ -48,18 +45,14 @@ class ChangingVerbs(Core):
         runs. At most `limit` runs are looked at. Raises `NotFoundError` for a workflow or version that is not stored,
         `DefinitionError` for a step map that does not fit.
         """
-        wanted = self._wanted(to)
         with self.door.reading(one_moment=True) as connection:
-            tables = self._door.tables
-            versions = diff_versions.versions_of(connection, tables, name)
-            target = diff.target_of(wanted, versions, name)
             return diff.workflow_diff(
                 connection,
-                tables,
+                self._door.tables,
                 name,
-                to=wanted,
+                to=self._wanted(to),
                 from_=from_,
-                step_map=_checked_map(step_map, versions, target),
+                step_map=step_map,
                 limit=limit,
                 now_us=self._door.now_us(),
             )
@@ -83,14 +76,12 @@ class ChangingVerbs(Core):
         """
         wanted, by = self._wanted(to), checked_by(actor, reason)
         with self.door.reading(one_moment=True) as connection:
-            row, versions = self._standing(connection, workflow_id)
-            name = changing.name_of(connection, self._door.tables, row["definition_hash"]) or row["name"]
-            target = diff.target_of(wanted, versions, name)
-            checked = _checked_map(step_map, versions, target)
+            name = self._name_of(connection, workflow_id)
+            plan = self._plan(connection, name, wanted, step_map)
             if dry_run:
-                return self._moves(connection, [row], versions, target, checked)[workflow_id]
+                return self._moves(connection, plan, [workflow_id])[workflow_id]
         self._store(wanted)
-        operation = self._move(workflow_id, target.read(), checked, by)
+        operation = self._move(workflow_id, plan, by)
         with self.door.reading() as connection:
             return _move_told(changing.control_of(connection, self._door.tables, workflow_id, operation))
 
@@ -115,14 +106,11 @@ class ChangingVerbs(Core):
         most = None if limit is None else read_count(limit, "limit", least=1)
         chosen = None if ids is None else sorted({workflow_id for one in ids if (workflow_id := known_id(one, "ids"))})
         with self.door.reading(one_moment=True) as connection:
-            versions = diff_versions.versions_of(connection, self._door.tables, name)
-            target = diff.target_of(wanted, versions, name)
-            checked = _checked_map(step_map, versions, target)
-            definition = target.read()
+            plan = self._plan(connection, name, wanted, step_map)
         if not dry_run:
             self._store(wanted)
         result = BulkResult(dry_run=dry_run)
-        for workflow_id, move in self._found(name, versions, target, checked, chosen):
+        for workflow_id, move in self._found(plan, chosen):
             if most is not None and len(result.done) >= most:
                 break
             if move.verdict is not MoveVerdict.SAFE:
@@ -130,62 +118,46 @@ class ChangingVerbs(Core):
                 continue
             try:
                 if not dry_run:
-                    self._move(workflow_id, definition, checked, by)
+                    self._move(workflow_id, plan, by)
             except (InvalidStateError, NotFoundError) as error:  # it has gone on since it was looked at
                 result.refused[workflow_id] = str(error)
             else:
                 result.done.append(workflow_id)
         return result
 
-    def _found(
-        self, name: str, versions: Sequence[Version], target: Version, step_map: StepMap, ids: Sequence[int] | None
-    ) -> Iterator[tuple[int, Move]]:
+    def _found(self, plan: Plan, ids: Sequence[int] | None) -> Iterator[tuple[int, Move]]:
         """The runs that are meant with what is found of each, `AT_ONCE` at a time, in order of their ids."""
-        after_id, tables = 0, self._door.tables
-        hashes = [version.hash for version in versions if version.hash != target.hash]
+        after_id = 0
         while True:
             with self.door.reading(one_moment=True) as connection:
-                if ids is not None:
-                    some = [workflow_id for workflow_id in ids if workflow_id > after_id][:AT_ONCE]
-                    rows = changing.runs(connection, tables, some)
-                else:
-                    rows = changing.open_runs(connection, tables, hashes, after_id=after_id, limit=AT_ONCE)
-                    some = [row["id"] for row in rows]
-                own = [row for row in rows if row["definition_hash"] in {one.hash for one in versions}]
-                moves = self._moves(connection, own, versions, target, step_map) if own else {}
+                some = self._moves(connection, plan, ids, after_id)
             if not some:
                 return
-            strange = {row["id"] for row in rows} - moves.keys()
-            for workflow_id in some:
-                if workflow_id in moves:
-                    yield workflow_id, moves[workflow_id]
-                elif workflow_id in strange:
-                    yield workflow_id, Move(MoveVerdict.BLOCKED, f"it is no run of workflow {name!r}")
-                else:
-                    yield workflow_id, Move(MoveVerdict.BLOCKED, f"no workflow has the id {workflow_id}")
-            after_id = some[-1]
+            yield from some.items()
+            after_id = max(some)
 
     def _moves(
-        self,
-        connection: Connection,
-        rows: Sequence[Record],
-        versions: Collection[Version],
-        target: Version,
-        step_map: StepMap,
+        self, connection: Connection, plan: Plan, ids: Sequence[int] | None, after_id: int = 0
     ) -> dict[int, Move]:
-        known = {version.hash: version for version in (*versions, target)}
-        return diff_runs.moves_of(
-            connection,
-            self._door.tables,
-            rows,
-            known.values(),
-            target.read(),
-            step_map,
-            now_us=self._door.now_us(),
+        now_us = self._door.now_us()
+        return diff_runs.moves_of_open(
+            connection, self._door.tables, plan, ids=ids, after_id=after_id, limit=AT_ONCE, now_us=now_us
         )
 
-    def _standing(self, connection: Connection, workflow_id: int) -> tuple[Record, list[Version]]:
-        """Where the run stands, and the versions of its workflow. Raises `NotFoundError`."""
+    def _plan(
+        self,
+        connection: Connection,
+        name: str,
+        wanted: str | Definition | None,
+        step_map: Mapping[str, str] | None,
+    ) -> Plan:
+        """Where runs of this workflow are to be moved. Raises `NotFoundError` and `DefinitionError`."""
+        versions = diff_versions.versions_of(connection, self._door.tables, name)
+        target = diff.target_of(wanted, versions, name)
+        return diff_runs.plan_of(name, versions, target, diff_versions.checked_map(step_map, versions, target))
+
+    def _name_of(self, connection: Connection, workflow_id: int) -> str:
+        """The name of the workflow of which that is a run. Raises `NotFoundError`."""
         known = known_id(workflow_id, "workflow_id")
         rows = [] if known is None else changing.runs(connection, self._door.tables, [known])
         if not rows:
@@ -193,7 +165,7 @@ class ChangingVerbs(Core):
         name = changing.name_of(connection, self._door.tables, rows[0]["definition_hash"])
         if name is None:
             raise NotFoundError(f"the definition of workflow {workflow_id} is not in the database; it cannot be moved")
-        return rows[0], diff_versions.versions_of(connection, self._door.tables, name)
+        return name
 
     def _wanted(self, to: Any) -> str | Definition | None:
         """The definition that a builder describes; what else may be said is left as it is. Raises `DefinitionError`."""
@@ -207,13 +179,13 @@ class ChangingVerbs(Core):
         if isinstance(wanted, Definition):
             self.definitions.ensure(self.door, wanted)
 
-    def _move(self, workflow_id: int, definition: Definition, step_map: StepMap, by: By) -> int:
+    def _move(self, workflow_id: int, plan: Plan, by: By) -> int:
         """Moves the run; gives back the operation under which its history has it."""
         made: list[int] = []
 
         def event(operation: int) -> Commanded:
             made.append(operation)
-            return Commanded(Migrate(definition, step_map), operation, by.actor, by.reason)
+            return Commanded(Migrate(plan.target.read(), plan.step_map), operation, by.actor, by.reason)
 
         tell(self.door, self.definitions, workflow_id, event)
         self._ring()
@@ -224,25 +196,3 @@ def _move_told(control: str | None) -> Move:
     """What a migration has meant, as its row tells."""
     told = (decode(control) if control else {}).get("_migrated", {})
     return Move(MoveVerdict.SAFE, told.get("why", ""), told.get("to_step"), bool(told.get("keeps_visit")))
-
-
-def _checked_map(step_map: Mapping[str, str] | None, versions: Iterable[Version], target: Version) -> StepMap:
-    """The step map, if it leads from steps that there are or were to steps of the target. Raises `DefinitionError`."""
-    given = dict(step_map or NO_MAP)
-    there = {spec.name for spec in target.read().steps}
-    known = {spec.name for one in versions if one.definition is not None for spec in one.definition.steps}
-    for old, new in given.items():
-        if old not in known:
-            raise DefinitionError(
-                f"step_map: no version of the workflow has a step {old!r}; there are {_listed(known)}"
-            )
-        if new not in there:
-            raise DefinitionError(
-                f"step_map: the definition {target.hash[:12]} has no step {new!r}; there are {_listed(there)}"
-            )
-    return given
-
-
-def _listed(names: Collection[str]) -> str:
-    shown = ", ".join(repr(name) for name in sorted(names)[:20])
-    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")

@@ -1,22 +1,16 @@
-"""Moving a run to another definition of its workflow: whether it can be, and what that means for where it stands.
-
-Steps are told by their names: a step of the old definition goes on as the step of the same name in the new one, unless
-a step map says otherwise. Names that a builder has made from the place of a step are no names: such a step goes on as
-one of the same name only if that one does the same.
-"""
+"""Moving a run to another definition of its workflow: whether it can be, and what that means for where it stands."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from queuety.codec import canonical
 from queuety.engine import deadline
 from queuety.engine.course import NOT_ENTERED, RUNNING, Course
 from queuety.engine.glance import child_of
+from queuety.engine.pairing import Pairing, StepMap, handler_form, is_alike, is_from_place, paired
 from queuety.errors import InvalidStateError
 from queuety.model import (
     DEFAULT_QUEUE,
@@ -27,8 +21,6 @@ from queuety.model import (
     DropTimers,
     Effect,
     Entry,
-    HandlerRef,
-    Json,
     LetterKind,
     Migrate,
     State,
@@ -43,17 +35,8 @@ SUPERSEDED: Final = "Superseded: the workflow was moved to another definition"
 
 NO_JOBS: Final = OpenJobs(0, 0, 0)
 
-StepMap = Mapping[str, str]
-"""Which steps are called otherwise in the new definition: old name to new."""
-
-_POINTERS: Final = ("target", "on_timeout")
-"""Settings that hold the name of another step."""
-
-_FROM_PLACE: Final = re.compile(
-    r"(\d+|(delay|repeat_until|repeat_while|start_workflows)_\d+)(_\d+)?|(wait_for_.+|start_agents)_\d+"
-)
-_FROM_WORK: Final = re.compile(r"wait_for_.+|start_agents")
-"""Names that a builder makes from what a step does: the second one of them has a 2 at its end."""
+_SHOWN: Final = 5
+"""How many steps a reason names."""
 
 _FAILED: Final = WorkflowStatus.FAILED
 _OVER: Final = frozenset({WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED})
@@ -89,34 +72,39 @@ def assess(
     *,
     open_jobs: OpenJobs = NO_JOBS,
     now_us: int | None = None,
+    pairing: Pairing | None = None,
 ) -> Move:
     """Whether the run, which is under `old`, can be moved to `new` as it stands. Its state is not looked at.
 
-    Without `now_us` nobody looks whether its time would be over there.
+    Without `now_us` nobody looks whether its time would be over there. `pairing` is that of the definitions, if known.
     """
     why_not = _forbidden(workflow, old, new) or _too_late(workflow, old, new, now_us)
     if why_not:
         return Move(MoveVerdict.BLOCKED, why_not)
+    pairing = pairing or paired(old, new, step_map)
     at = workflow.current_step
-    here, to_step = old.steps[at], counterpart(old, new, step_map, at)
+    here, to_step = old.steps[at], pairing.places[at]
     if to_step is None:
-        return Move(MoveVerdict.NEEDS_MAP, _unknown_there(old, new, step_map, at))
-    there = new.steps[to_step]
-    name, anew = _called(here, there), _recounted(workflow, old, new, step_map)
+        return Move(MoveVerdict.NEEDS_MAP, _unknown_there(pairing, at))
+    there, why_not = new.steps[to_step], _out_of_order(pairing, at, to_step)
+    if why_not:
+        return Move(MoveVerdict.NEEDS_MAP, why_not, to_step)
+    name, more = _called(here, there), _also(workflow, pairing, to_step)
     if workflow.runtime == NOT_ENTERED:
-        return Move(MoveVerdict.SAFE, f"{name} has not begun{anew}", to_step, keeps_visit=True)
+        return Move(MoveVerdict.SAFE, f"{name} has not begun{more}", to_step, keeps_visit=True)
     if here.kind != there.kind and here.name not in step_map:
         return Move(
             MoveVerdict.NEEDS_MAP,
             f"{name} is of kind {here.kind} and has begun; there it is of kind {there.kind}: map it to itself "
             f"({here.name}={here.name}) to have it start over as that, or to another step",
+            to_step,
         )
     has_jobs = bool(open_jobs.leased or open_jobs.delayed or open_jobs.ready)
-    is_alike = _work(here, step_map) == _work(there)
+    is_same = is_alike(here, there, step_map)
     stays = to_step == at and _queues(here, old) == _queues(there, new)
-    if is_alike and (stays or not has_jobs):
-        return Move(MoveVerdict.SAFE, _goes_on(workflow, name, has_jobs=has_jobs) + anew, to_step, keeps_visit=True)
-    change = _change(here, there, at, to_step, is_alike=is_alike)
+    if is_same and (stays or not has_jobs):
+        return Move(MoveVerdict.SAFE, _goes_on(workflow, name, has_jobs=has_jobs) + more, to_step, keeps_visit=True)
+    change = _change(here, there, at, to_step, is_same=is_same)
     if open_jobs.leased:
         why_not = f"{name} is being run, and {change}; pause the run and try again when the step has settled"
     elif _has_parts(workflow):
@@ -125,7 +113,7 @@ def assess(
         return Move(MoveVerdict.BLOCKED, why_not, to_step)
     child = child_of(workflow)
     left = "" if child is None or workflow.status is _FAILED else f"; workflow {child}, its child, is cancelled"
-    return Move(MoveVerdict.SAFE, f"{name} starts over in a new visit: {change}{left}{anew}", to_step)
+    return Move(MoveVerdict.SAFE, f"{name} starts over in a new visit: {change}{left}{more}", to_step)
 
 
 def migrate(course: Course, commanded: Commanded) -> None:
@@ -135,7 +123,8 @@ def migrate(course: Course, commanded: Commanded) -> None:
         raise TypeError(f"migrate() obeys Migrate, not {type(command).__name__}")
     new, step_map = command.definition, command.step_map
     open_jobs: OpenJobs = course.read(NeedOpenJobs())
-    move = assess(workflow, old, new, step_map, open_jobs=open_jobs, now_us=course.now_us)
+    pairing = paired(old, new, step_map)
+    move = assess(workflow, old, new, step_map, open_jobs=open_jobs, now_us=course.now_us, pairing=pairing)
     to_step = move.to_step
     if move.verdict is not MoveVerdict.SAFE or to_step is None:
         raise InvalidStateError(
@@ -155,7 +144,7 @@ def migrate(course: Course, commanded: Commanded) -> None:
         "step_map": dict(step_map),
         "keeps_visit": move.keeps_visit,
         "why": move.reason,
-        "compensations": {str(index): _handler(old.steps[index].compensation) for index in old.compensated},
+        "compensations": {str(index): handler_form(old.steps[index].compensation) for index in old.compensated},
     }
     control = {**(course.said(commanded) or {}), "_migrated": told}
     course.record(Entry.MIGRATED, token=commanded.operation, control=control)
@@ -172,8 +161,8 @@ def migrate(course: Course, commanded: Commanded) -> None:
         visit=workflow.visit if move.keeps_visit else workflow.visit + 1,
         version=workflow.version + 1,
         runtime=workflow.runtime if move.keeps_visit else NOT_ENTERED,
-        loops=_loops(workflow.loops, old, new, step_map),
-        ledger=_ledger(workflow, old, new, step_map, to_step),
+        loops=_loops(workflow.loops, pairing),
+        ledger=_ledger(workflow, pairing, to_step),
         deadline_us=_deadline_us(workflow, old, new),
     )
     if course.workflow.deadline_us != workflow.deadline_us:
@@ -181,59 +170,6 @@ def migrate(course: Course, commanded: Commanded) -> None:
         deadline.remind(course)
     if enters:
         course.enter()
-
-
-def counterpart(old: Definition, new: Definition, step_map: StepMap, index: int) -> int | None:
-    """The index in the new definition of what is step `index` of the old one, or None if it has nothing like it."""
-    here = old.steps[index]
-    if here.name in step_map:
-        return new.step_index(step_map[here.name])
-    found = new.step_index(here.name)
-    if found is not None and is_from_place(here.name, old, new) and not is_alike(here, new.steps[found], step_map):
-        return None
-    return found
-
-
-def is_from_place(name: str, *among: Definition) -> bool:
-    """Whether a builder makes this name from the place of a step: with another step before it, it has another name.
-
-    >>> [is_from_place(name) for name in ("3", "delay_0", "repeat_until_4", "wait_for_go_2", "wait_for_go", "v2")]
-    [True, True, True, True, False, False]
-    """
-    if _FROM_PLACE.fullmatch(name):
-        return True
-    twin = f"{name}_2"
-    return _FROM_WORK.fullmatch(name) is not None and any(one.step_index(twin) is not None for one in among)
-
-
-def is_alike(here: StepSpec, there: StepSpec, step_map: StepMap) -> bool:
-    """Whether two steps do the same, whatever they are called and however their jobs are run and undone."""
-    return _work(here, step_map) == _work(there)
-
-
-def _work(spec: StepSpec, step_map: StepMap = {}) -> str:  # noqa: B006 - never changed
-    """What a step does, as text: equal for steps that do the same. Steps that it names go by their new names.
-
-    Of a run that it starts the name counts: one that is there goes on under its own definition.
-    """
-    settings: dict[str, Json] = dict(spec.settings)
-    for key in _POINTERS:
-        if isinstance(settings.get(key), str):
-            settings[key] = step_map.get(settings[key], settings[key])
-    return canonical(
-        {
-            "kind": spec.kind,
-            "handler": _handler(spec.handler),
-            "settings": settings,
-            "branches": [_handler(branch.handler) for branch in spec.branches],
-            "reducer": _handler(spec.reducer),
-            "child": None if spec.child is None else spec.child.name,
-        }
-    )
-
-
-def _handler(ref: HandlerRef | None) -> dict[str, Any] | None:
-    return None if ref is None else {"name": ref.name, "config": None if ref.config is None else dict(ref.config)}
 
 
 def _queues(spec: StepSpec, definition: Definition) -> list[str]:
@@ -270,20 +206,53 @@ def _too_late(workflow: Workflow, old: Definition, new: Definition, now_us: int 
     return f"there a run has {new.deadline_s:g} s from its start, and those are over"
 
 
-def _unknown_there(old: Definition, new: Definition, step_map: StepMap, at: int) -> str:
+def _unknown_there(pairing: Pairing, at: int) -> str:
     """Why nobody can tell what step the run would be at, and which ones may be meant."""
+    old, new, step_map = pairing.old, pairing.new, pairing.step_map
     here = old.steps[at]
     if here.name in step_map:
         return f"the step map says that step {here.name!r} is {step_map[here.name]!r} there, and there is none"
     known = {spec.name for spec in old.steps}
     same = [spec.name for spec in new.steps if is_alike(here, spec, step_map)]
-    meant = [name for name in same if name not in known or is_from_place(name, old, new)]
+    meant = [name for name in same if name not in known or is_from_place(name, {*known, *same})]
     if new.step_index(here.name) is None:
         why = f"there is no step {here.name!r}"
     else:
         why = f"step {here.name!r} is named by its place, where another step is now"
     hint = f" (step {meant[0]!r} does the same)" if len(meant) == 1 else ""
     return f"{why}{hint}; say in the step map which one it is, or at which one to go on"
+
+
+def _out_of_order(pairing: Pairing, at: int, to_step: int) -> str | None:
+    """What a run that goes on there would do twice, or never, because the steps have another order there."""
+    here = pairing.old.steps[at].name
+    if again := pairing.again(at, to_step):
+        return (
+            f"the run would do {_listed(again)} again: before step {here!r} here, after it there; map it to itself "
+            f"({again[0]}={again[0]}) if it is to"
+        )
+    if left_out := pairing.left_out(at, to_step):
+        return (
+            f"the run would leave out {_listed(left_out)}: after step {here!r} here, before it there; map it to itself "
+            f"({left_out[0]}={left_out[0]}) if it is to"
+        )
+    return None
+
+
+def _also(workflow: Workflow, pairing: Pairing, to_step: int) -> str:
+    """What else is to be known of a run that goes on there."""
+    told = ""
+    if skipped := pairing.new_before(to_step):
+        told += f"; it is past {_listed(skipped)}, new there"
+    lost = [index for index in workflow.loops or {} if _loop(pairing, index) is None]
+    if lost:
+        told += f"; rounds are counted anew of {_listed([pairing.old.steps[int(index)].name for index in lost])}"
+    return told
+
+
+def _listed(names: list[str]) -> str:
+    shown = " and ".join(f"step {name!r}" for name in names[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def _called(here: StepSpec, there: StepSpec) -> str:
@@ -296,52 +265,41 @@ def _goes_on(workflow: Workflow, name: str, *, has_jobs: bool) -> str:
     return f"{name} is the same there, and {'its jobs go on as they were' if has_jobs else 'it goes on as it was'}"
 
 
-def _change(here: StepSpec, there: StepSpec, at: int, to_step: int, *, is_alike: bool) -> str:
+def _change(here: StepSpec, there: StepSpec, at: int, to_step: int, *, is_same: bool) -> str:
     """What is not as it was, so that what the step has begun cannot go on."""
     if here.kind != there.kind:
         return f"it is of kind {here.kind} here and {there.kind} there"
-    if not is_alike:
+    if not is_same:
         return "what it does has changed"
     return f"it has moved from {at} to {to_step}" if at != to_step else "its jobs wait in another queue there"
 
 
-def _recounted(workflow: Workflow, old: Definition, new: Definition, step_map: StepMap) -> str:
-    """What to add of loops whose rounds are forgotten."""
-    kept = _loops(workflow.loops, old, new, step_map) or {}
-    if len(kept) == len(workflow.loops or {}):
-        return ""
-    lost = [old.steps[int(index)].name for index in workflow.loops or {} if _loop(old, new, step_map, index) is None]
-    return f"; rounds are counted anew of {', '.join(repr(name) for name in lost)}"
-
-
-def _loops(loops: State | None, old: Definition, new: Definition, step_map: StepMap) -> State | None:
+def _loops(loops: State | None, pairing: Pairing) -> State | None:
     """The jumps of the repeat steps that are still there, by their new places."""
-    found = {_loop(old, new, step_map, index): count for index, count in (loops or {}).items()}
-    return {str(index): count for index, count in found.items() if index is not None} or None
+    found = {_loop(pairing, index): count for index, count in (loops or {}).items()}
+    return {str(place): count for place, count in found.items() if place is not None} or None
 
 
-def _loop(old: Definition, new: Definition, step_map: StepMap, index: str) -> int | None:
-    if int(index) >= len(old.steps):
-        return None
-    found = counterpart(old, new, step_map, int(index))
-    return found if found is not None and new.steps[found].kind == old.steps[int(index)].kind else None
+def _loop(pairing: Pairing, index: str) -> int | None:
+    old, new, at = pairing.old, pairing.new, int(index)
+    place = pairing.places[at] if at < len(pairing.places) else None
+    return place if place is not None and new.steps[place].kind == old.steps[at].kind else None
 
 
-def _ledger(workflow: Workflow, old: Definition, new: Definition, step_map: StepMap, to_step: int) -> State | None:
+def _ledger(workflow: Workflow, pairing: Pairing, to_step: int) -> State | None:
     """The ledger by the new places of steps. What a step has written that is gone stays as old as it is.
 
     `moved`: some steps were settled under a definition that could undo them.
     """
     ledger: dict[str, Any] = dict(workflow.ledger or {})
-    if old.compensated:
+    if pairing.old.compensated:
         ledger["moved"] = True
     writers: Mapping[str, int] | None = ledger.get("writers")
     if writers is not None:
-        places = {index for index in writers.values() if 0 <= index < len(old.steps)}
-        known = {index: counterpart(old, new, step_map, index) for index in places}
         shift = to_step - workflow.current_step
+        known = dict(enumerate(pairing.places))
         ledger["writers"] = {
-            key: index + shift if (there := known.get(index)) is None else there for key, index in writers.items()
+            key: index + shift if (place := known.get(index)) is None else place for key, index in writers.items()
         }
     return ledger or None
 

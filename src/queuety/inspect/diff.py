@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from queuety.engine.migrating import StepMap
 from queuety.errors import DefinitionError
-from queuety.inspect.diff_runs import RunMove, moves_of, run_moves
+from queuety.inspect.diff_runs import RunMove, moves_of, plan_of, run_moves
 from queuety.inspect.diff_steps import DefinitionChange, changes_between
-from queuety.inspect.diff_versions import Version, meant, of_code, versions_of
+from queuety.inspect.diff_versions import Version, checked_map, meant, of_code, versions_of
 from queuety.inspect.limits import checked_count
 from queuety.inspect.states import moment
 from queuety.model import Definition
@@ -61,19 +60,20 @@ def workflow_diff(
     *,
     to: str | Definition | None,
     from_: str | None,
-    step_map: StepMap,
+    step_map: Mapping[str, str] | None,
     limit: int,
     now_us: int,
 ) -> WorkflowDiff:
     """What changed between versions, and whether each open run, at most `limit` of them, could move to the target.
 
     Without `to` that is the version stored last. With `from_` only that version and its runs are compared. Raises
-    `NotFoundError` for a name or version that is not stored, `DefinitionError` for one that cannot be read.
+    `NotFoundError` for a name or version that is not stored, `DefinitionError` for one that cannot be read, or a step
+    map that does not fit.
     """
     most = checked_count(limit, what="limit")
     versions = versions_of(connection, tables, name)
     target = target_of(to, versions, name)
-    if target not in versions:
+    if target.stored_us is None:
         versions = [target, *versions]
     counts = changing.open_counts(connection, tables, [one.hash for one in versions], cap=CAP)
     if from_ is None:
@@ -82,17 +82,17 @@ def workflow_diff(
         sources = [meant(from_, versions, name)]
         if sources[0].hash == target.hash:
             raise DefinitionError(f"from_={from_!r} is the definition {target.hash[:12]} itself; name two versions")
-    new = target.read()
+    plan = plan_of(name, versions, target, checked_map(step_map, versions, target))
     hashes = [one.hash for one in sources]
     rows = changing.open_runs(connection, tables, hashes, limit=most + 1) if hashes else []
     shown = rows[:most]
-    moves = moves_of(connection, tables, shown, versions, new, step_map, now_us=now_us)
+    moves = moves_of(connection, tables, shown, plan, now_us=now_us)
     return WorkflowDiff(
         name,
         target.hash,
         tuple(_shown(one, counts.get(one.hash, 0)) for one in versions),
-        tuple(changes_between(one.definition, new, step_map) for one in sources if one.definition is not None),
-        run_moves(shown, moves, versions, new),
+        tuple(changes_between(plan.pairings[hash_]) for hash_ in hashes if hash_ in plan.pairings),
+        run_moves(shown, moves, plan),
         len(rows) > most,
     )
 

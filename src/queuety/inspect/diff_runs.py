@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from queuety.codec import decode
-from queuety.engine.migrating import NO_JOBS, Move, MoveVerdict, StepMap, assess
+from queuety.engine.migrating import NO_JOBS, Move, MoveVerdict, assess
+from queuety.engine.pairing import Pairing, StepMap, paired
 from queuety.inspect.diff_versions import Version
 from queuety.model import CleanupStatus, Definition, Workflow, WorkflowStatus
+from queuety.model.needs import OpenJobs
 from queuety.store.queries import Record, changing
 from queuety.store.schema import Tables
 
@@ -33,45 +35,83 @@ class RunMove:
     keeps_visit: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where runs of a workflow are to be moved, from any of its versions. Made once for many runs."""
+
+    name: str
+    versions: Sequence[Version]
+    target: Version
+    step_map: StepMap
+    pairings: Mapping[str, Pairing]
+
+
+def plan_of(name: str, versions: Sequence[Version], target: Version, step_map: StepMap) -> Plan:
+    """The plan, if the target can be read. Raises `DefinitionError`."""
+    new = target.read()
+    known = [one.definition for one in versions if one.definition is not None and one.hash != target.hash]
+    return Plan(name, versions, target, step_map, {old.hash: paired(old, new, step_map) for old in known})
+
+
 def moves_of(
+    connection: Connection, tables: Tables, rows: Sequence[Record], plan: Plan, *, now_us: int
+) -> dict[int, Move]:
+    """Whether each of these runs could be moved, by id, in the order given."""
+    known = {version.hash: version for version in (*plan.versions, plan.target)}
+    jobs = changing.open_jobs(connection, tables, [row["id"] for row in rows])
+    return {
+        row["id"]: _move(row, known.get(row["definition_hash"]), plan, jobs.get(row["id"], NO_JOBS), now_us)
+        for row in rows
+    }
+
+
+def moves_of_open(
     connection: Connection,
     tables: Tables,
-    rows: Sequence[Record],
-    versions: Iterable[Version],
-    target: Definition,
-    step_map: StepMap,
+    plan: Plan,
     *,
+    ids: Collection[int] | None,
+    after_id: int,
+    limit: int,
     now_us: int,
 ) -> dict[int, Move]:
-    """Whether each of these runs could be moved to the target, by id, in the order given."""
-    known = {version.hash: version for version in versions}
-    jobs = changing.open_jobs(connection, tables, [row["id"] for row in rows])
-    found: dict[int, Move] = {}
-    for row in rows:
-        version = known.get(row["definition_hash"])
-        if version is None or version.definition is None:
-            why = (
-                "its definition is not stored"
-                if version is None
-                else f"its definition cannot be read: {version.problem}"
-            )
-            found[row["id"]] = Move(MoveVerdict.BLOCKED, why)
-            continue
-        try:
-            workflow = _standing(row)
-        except ValueError as error:  # a status that only a newer version has
-            found[row["id"]] = Move(MoveVerdict.BLOCKED, f"this version of queuety cannot read it: {error}")
-            continue
-        open_jobs = jobs.get(row["id"], NO_JOBS)
-        found[row["id"]] = assess(workflow, version.definition, target, step_map, open_jobs=open_jobs, now_us=now_us)
-    return found
+    """Whether the next runs could be moved, in order of their ids, at most `limit` of them with higher ids: the open
+    ones under other versions than the target, or with `ids` those, whatever they are."""
+    if ids is None:
+        hashes = [version.hash for version in plan.versions if version.hash != plan.target.hash]
+        rows = changing.open_runs(connection, tables, hashes, after_id=after_id, limit=limit) if hashes else []
+        return moves_of(connection, tables, rows, plan, now_us=now_us)
+    some = sorted(workflow_id for workflow_id in ids if workflow_id > after_id)[:limit]
+    moves = moves_of(connection, tables, changing.runs(connection, tables, some), plan, now_us=now_us)
+    return {
+        workflow_id: moves.get(workflow_id) or Move(MoveVerdict.BLOCKED, f"no workflow has the id {workflow_id}")
+        for workflow_id in some
+    }
 
 
-def run_moves(
-    rows: Sequence[Record], moves: Mapping[int, Move], versions: Iterable[Version], target: Definition
-) -> tuple[RunMove, ...]:
+def _move(row: Record, version: Version | None, plan: Plan, open_jobs: OpenJobs, now_us: int) -> Move:
+    if version is None:
+        return Move(MoveVerdict.BLOCKED, f"it is no run of workflow {plan.name!r}")
+    if version.definition is None:
+        return Move(MoveVerdict.BLOCKED, f"its definition cannot be read: {version.problem}")
+    try:
+        workflow = _standing(row)
+    except ValueError as error:  # a status that only a newer version has
+        return Move(MoveVerdict.BLOCKED, f"this version of queuety cannot read it: {error}")
+    return assess(
+        workflow,
+        version.definition,
+        plan.target.read(),
+        plan.step_map,
+        open_jobs=open_jobs,
+        now_us=now_us,
+        pairing=plan.pairings.get(version.hash),
+    )
+
+
+def run_moves(rows: Sequence[Record], moves: Mapping[int, Move], plan: Plan) -> tuple[RunMove, ...]:
     """The runs with what was found of each."""
-    known = {version.hash: version.definition for version in versions}
+    known = {version.hash: version.definition for version in plan.versions}
     return tuple(
         RunMove(
             row["id"],
@@ -82,7 +122,7 @@ def run_moves(
             move.verdict,
             move.reason,
             move.to_step,
-            _name(target, move.to_step),
+            _name(plan.target.definition, move.to_step),
             move.keeps_visit,
         )
         for row in rows

@@ -10,7 +10,7 @@ from enum import StrEnum
 from queuety.codec import canonical
 from queuety.define.entries import step_to_json
 from queuety.define.wire import definition_to_json
-from queuety.engine.migrating import StepMap, counterpart, is_alike
+from queuety.engine.pairing import Pairing, is_alike
 from queuety.model import Definition, Json, StepSpec
 
 
@@ -68,14 +68,14 @@ class DefinitionChange:
     step_map: dict[str, str]
 
 
-def changes_between(old: Definition, new: Definition, step_map: StepMap) -> DefinitionChange:
+def changes_between(pairing: Pairing) -> DefinitionChange:
     """What is not the same, by the names of steps and by what the step map says of them."""
-    pairs = [(index, counterpart(old, new, step_map, index)) for index in range(len(old.steps))]
-    kept = {there: index for index, there in reversed(pairs) if there is not None}
-    gone = [index for index, there in pairs if there is None]
+    old, new, places = pairing.old, pairing.new, pairing.places
+    kept = {there: index for index, there in reversed(list(enumerate(places))) if there is not None}
+    gone = [index for index, there in enumerate(places) if there is None]
     fresh = [index for index in range(len(new.steps)) if index not in kept]
-    guesses = _guesses(old, new, gone, fresh, step_map)
-    in_order = _in_order([there for _, there in pairs if there is not None])
+    guesses = _guesses(pairing, gone, fresh)
+    in_order = _in_order([there for there in places if there is not None])
     changes: list[StepChange] = []
     for there, spec in enumerate(new.steps):
         index = kept.get(there, guesses.get(there))
@@ -108,11 +108,10 @@ def _fate(here: StepSpec, there: StepSpec, *, is_guess: bool, is_moved: bool) ->
     return StepFate.MOVED if is_moved else None
 
 
-def _guesses(
-    old: Definition, new: Definition, gone: Iterable[int], fresh: Iterable[int], step_map: StepMap
-) -> dict[int, int]:
+def _guesses(pairing: Pairing, gone: Iterable[int], fresh: Iterable[int]) -> dict[int, int]:
     """New steps that may be old ones under another name, in order: those that do the same, then those of the same
     kind and handler."""
+    old, new, step_map = pairing.old, pairing.new, pairing.step_map
     found: dict[int, int] = {}
     for is_same in (lambda one, other: is_alike(one, other, step_map), _has_same_handler):
         for index in gone:

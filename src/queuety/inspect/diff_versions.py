@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 SHORTEST: Final = 8
 """How many digits of a hash say which one is meant."""
+
+_SHOWN: Final = 20
+"""How many steps a message names."""
 
 _HASH: Final = re.compile(rf"[0-9a-f]{{{SHORTEST},64}}")
 
@@ -76,6 +79,26 @@ def meant(said: str, among: Sequence[Version], name: str) -> Version:
         f"no definition of workflow {name!r} has the version {said!r}, or a hash that begins so (at least {SHORTEST} "
         f"digits); stored are {known}"
     )
+
+
+def checked_map(step_map: Mapping[str, str] | None, versions: Iterable[Version], target: Version) -> dict[str, str]:
+    """The step map, if it leads from steps that there are or were to steps of the target. Raises `DefinitionError`."""
+    given = dict(step_map or {})
+    there = {spec.name for spec in target.read().steps}
+    known = {spec.name for one in versions if one.definition is not None for spec in one.definition.steps}
+    for old, new in given.items():
+        if old not in known:
+            raise DefinitionError(f"step_map: no version has a step {old!r}; there are {_listed(known)}")
+        if new not in there:
+            raise DefinitionError(
+                f"step_map: the definition {target.hash[:12]} has no step {new!r}; there are {_listed(there)}"
+            )
+    return given
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = ", ".join(repr(name) for name in sorted(names)[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 def _version(row: Record) -> Version:

@@ -213,8 +213,8 @@ class Entry(StrEnum):
     `_rewound` is `{"to_step", "to_seq"}`; rows after `to_seq` up to this one count no more. `patched`: the state was
     changed by hand. `hurried`: what only time held back was let go. `forked`: `_forked` is `{"to": id}` in the one and
     `{"from": id}` in the other. `migrated`: `_migrated` is `{"from", "to": hashes, "from_step", "to_step", "step_map",
-    "compensations": {step index: handler}}`, of the steps that could be undone under the old definition. `replayed`:
-    the run was imported, `_replayed` says from what.
+    "keeps_visit", "why", "compensations": {step index: handler}}`, of the steps that could be undone under the old
+    definition. `replayed`: the run was imported, `_replayed` says from what.
     """
 
     COMPLETED = "completed"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from queuety.codec import decode
 from queuety.define.wire import definition_from_json
-from queuety.engine.migrating import counterpart
+from queuety.engine.pairing import counterpart
 from queuety.errors import NotFoundError
 from queuety.inspect.graph.run import Child, RunFacts, StepFacts
 from queuety.model import CleanupStatus, Definition, Entry, WorkflowStatus
