@@ -17,6 +17,7 @@ from queuety.worker import retain, turn
 from queuety.worker.retain import EVERY_S, FIRST, HISTORY_EVERY_S, LONG_S, PAUSE_S, SHARE, Retention
 from tests.support.databases import Database
 from tests.support.flowing import note, notes, status_of, until, working
+from tests.support.invariants import check
 
 State = dict[str, Any]
 
@@ -256,6 +257,38 @@ def test_several_at_once_delete_each_once(app: Queuety, database: Database, cloc
     assert len(counts) == 3
     assert sum(counts) + look_at_all(app) == 30, "what was locked is left to the next"
     assert (runs_of(app), jobs_of(app)) == ({}, {})
+
+
+class BreakdownError(Exception):
+    pass
+
+
+def test_a_look_that_breaks_off_anywhere_leaves_all_or_nothing_of_a_run(app: Queuety, clock: ManualClock) -> None:
+    """Before each of its statements in turn, the commits among them."""
+    left = a_bit_of_everything(app)
+    app.put_artifact(left["completed"], "a", 1)
+    clock.advance(days=8)
+    breaks = 0
+
+    def breaking(_text: str) -> None:
+        nonlocal said
+        said += 1
+        if said > breaks:
+            raise BreakdownError
+
+    while True:
+        said = 0
+        app.door.on_statement = breaking
+        try:
+            look_at_all(app)
+            break
+        except BreakdownError:
+            breaks += 1
+        finally:
+            app.door.on_statement = None
+        check(app.door)
+    assert breaks > 20
+    assert runs_of(app).keys() | jobs_of(app).keys() == set(left.values()) - {left[name] for name in GONE}
 
 
 def test_history_goes_before_its_run(pruned: Queuety, clock: ManualClock) -> None:
