@@ -244,9 +244,10 @@ def _also(workflow: Workflow, pairing: Pairing, to_step: int) -> str:
     told = ""
     if skipped := pairing.new_before(to_step):
         told += f"; it is past {_listed(skipped)}, new there"
-    lost = [index for index in workflow.loops or {} if _loop(pairing, index) is None]
+    steps = pairing.old.steps
+    lost = [index for index in map(int, workflow.loops or {}) if _loop(pairing, index) is None]
     if lost:
-        told += f"; rounds are counted anew of {_listed([pairing.old.steps[int(index)].name for index in lost])}"
+        told += f"; rounds are counted anew of {_listed([steps[index].name for index in lost if index < len(steps)])}"
     return told
 
 
@@ -276,14 +277,15 @@ def _change(here: StepSpec, there: StepSpec, at: int, to_step: int, *, is_same: 
 
 def _loops(loops: State | None, pairing: Pairing) -> State | None:
     """The jumps of the repeat steps that are still there, by their new places."""
-    found = {_loop(pairing, index): count for index, count in (loops or {}).items()}
+    found = {_loop(pairing, int(index)): count for index, count in (loops or {}).items()}
     return {str(place): count for place, count in found.items() if place is not None} or None
 
 
-def _loop(pairing: Pairing, index: str) -> int | None:
-    old, new, at = pairing.old, pairing.new, int(index)
-    place = pairing.places[at] if at < len(pairing.places) else None
-    return place if place is not None and new.steps[place].kind == old.steps[at].kind else None
+def _loop(pairing: Pairing, index: int) -> int | None:
+    """Where the repeat step with this index is there; None if it is none there."""
+    old, new = pairing.old, pairing.new
+    place = pairing.places[index] if index < len(pairing.places) else None
+    return place if place is not None and new.steps[place].kind == old.steps[index].kind else None
 
 
 def _ledger(workflow: Workflow, pairing: Pairing, to_step: int) -> State | None:
