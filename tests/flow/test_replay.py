@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+from sqlalchemy import select
+
 from queuety import Queuety, WorkflowStatus
 from queuety.testing import ManualClock
 from tests.support.exports import passed
@@ -226,3 +229,55 @@ def test_a_child_is_replayed_without_its_parent(app: Queuety) -> None:
     app.run_until_idle()
     assert status_of(app, new).status is WorkflowStatus.COMPLETED
     assert status_of(app, run).status is WorkflowStatus.FAILED
+
+
+def test_an_old_run_is_not_gone_at_once(app: Queuety, clock: ManualClock) -> None:
+    """Retention counts from the replay. When the other one ended stands in the history."""
+    run = STORIES["completed"](app, clock)
+    data = passed(app.export_workflow(run))
+    clock.advance(days=30)
+    new = app.replay_workflow(data)
+    assert app.purge_workflows(7) == 1
+    state = status_of(app, new)
+    assert (state.created_at.isoformat(), state.completed_at) == (
+        data["workflow"]["created_at"][:19] + "+00:00",
+        clock.now,
+    )
+    assert rows(app, new)[-2]["at"] == data["events"][-1]["at"]
+    clock.advance(days=8)
+    assert app.purge_workflows(7) == 1
+    assert app.workflow_status(new) is None
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_pruned_run_is_replayed_with_what_is_left(app: Queuety, clock: ManualClock, is_over: bool) -> None:
+    builder = app.workflow("w").then(work).delay(days=10).then(work)
+    run = (builder if is_over else builder.wait_for_signal("go")).dispatch({"n": 1})
+    app.run_until_idle()
+    clock.advance(days=10)
+    app.run_until_idle()
+    assert app.prune_history(5) == 1
+    data = passed(app.export_workflow(run))
+    assert [row["seq"] for row in data["events"]][:2] == [2, 3]
+    assert [row["seq"] for row in data["checkpoints"]] == ([] if is_over else [1])
+    new = app.replay_workflow(data)
+    assert status_of(app, new).state == {"n": 1, "worked": 2}
+    for step in range(3):
+        assert app.workflow_state_at(new, step) == app.workflow_state_at(run, step)
+    app.signal(new, "go")
+    assert status_of(app, new).status is WorkflowStatus.COMPLETED
+
+
+def test_a_long_run_is_folded_from_states_on_the_way(app: Queuety) -> None:
+    """The copy has them too: no earlier state is far from one."""
+    run = app.workflow("w").then(work, "again").repeat_until("again", "worked", 150).dispatch()
+    app.run_until_idle()
+    new = replayed(app, run)
+    kept = app.door.tables.checkpoints
+    with app.door.reading() as connection:
+        found = connection.execute(select(kept.c.seq, kept.c.state).where(kept.c.run_id == new)).all()
+    assert [tuple(row) for row in found] == [(256, '{"worked":128}')]
+    assert app.workflow_state_at(new, 0) == {"worked": 150}
+    app.rewind_workflow(new, 0, with_state={"worked": 140})
+    app.run_until_idle()
+    assert status_of(app, new).state == {"worked": 150}
