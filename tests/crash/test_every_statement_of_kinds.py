@@ -698,21 +698,26 @@ def impatient_points(name: str, kind: str, last: int, *, all_of_them: bool) -> I
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_story_that_breaks_ends_as_it_would_have(database: Database, name: str, rounds: int) -> None:
+    break_everywhere(database, name, STORIES[name], rounds)
+
+
+def break_everywhere(database: Database, name: str, prepare: Prepare, rounds: int) -> None:
+    """Tells the story with its transaction broken, once at each of the points that `impatient_points` names."""
     with scene_of(database, patient=False) as scene:
-        statements, expected = as_it_should(scene, STORIES[name])
+        statements, expected = as_it_should(scene, prepare)
         last, is_thorough = len(statements) - 1, rounds > 10
         for point, survives in impatient_points(name, database.kind, last, all_of_them=is_thorough):
-            tell_broken(scene, name, point, expected, survives=survives)
+            tell_broken(scene, prepare, point, expected, survives=survives)
         scene.be(patient=True)
         for number in range(last - 1) if is_thorough else ():
-            tell_repeated(scene, name, number, expected)
+            tell_repeated(scene, prepare, number, expected)
         for point in ("COMMIT", "COMMITTED"):
-            tell_repeated(scene, name, point, expected)
+            tell_repeated(scene, prepare, point, expected)
 
 
-def tell_broken(scene: Scene, name: str, point: Point, expected: Ending, *, survives: bool) -> None:
+def tell_broken(scene: Scene, prepare: Prepare, point: Point, expected: Ending, *, survives: bool) -> None:
     """The transaction is not repeated: who makes it is told that it failed and does it again, or is dead."""
-    story = prepared(scene, STORIES[name])
+    story = prepared(scene, prepare)
     survives = survives or not story.may_die
     before = dump(scene)
     said = scene.break_at(point)
@@ -727,9 +732,9 @@ def tell_broken(scene: Scene, name: str, point: Point, expected: Ending, *, surv
     assert ended(scene, story) == expected, f"broken before {where}, {'alive' if survives else 'dead'}"
 
 
-def tell_repeated(scene: Scene, name: str, point: Point, expected: Ending) -> None:
+def tell_repeated(scene: Scene, prepare: Prepare, point: Point, expected: Ending) -> None:
     """The transaction is repeated, also where its outcome is unknown: lost (COMMIT) or done (COMMITTED)."""
-    story = prepared(scene, STORIES[name])
+    story = prepared(scene, prepare)
     said = scene.break_at(point)
     story.act()
     assert ended(scene, story) == expected, f"broken before {broken_at(said, point)}"
