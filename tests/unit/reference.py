@@ -27,6 +27,7 @@ from queuety.model import (
     DropWork,
     Due,
     Effect,
+    Entry,
     ErrorInfo,
     Event,
     Failed,
@@ -129,6 +130,7 @@ class World:
 
     def write(self, effects: Iterable[Effect]) -> None:
         effects = list(effects)
+        self.goes_back = any(isinstance(one, AppendHistory) and one.entry is Entry.REWOUND for one in effects)
         by_sort: list[tuple[type, ...]] = [
             (FinishJob, BuryJob, RetryJob),
             (DropWork,),
@@ -178,7 +180,8 @@ class World:
             case KeepSignal(_, seq, name, payload):
                 self.signals = sorted((*self.signals, Signal(seq, name, payload)), key=lambda signal: signal.seq)
             case UseSignals(_, seqs):
-                assert set(seqs) <= {signal.seq for signal in self.signals}, "a signal is used that is not there"
+                there = {signal.seq for signal in self.signals}
+                assert self.goes_back or set(seqs) <= there, "a signal is used that is not there"
                 self.signals = [signal for signal in self.signals if signal.seq not in seqs]
             case KeepGroup(_, name, ids):
                 self.groups[name] = ids

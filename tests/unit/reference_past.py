@@ -46,7 +46,7 @@ class Past:
         match need:
             case NeedPast(step, is_entry):
                 seq = self._entered(step) if is_entry else self._settled(step)
-                return None if seq is None else Moment(seq, self.state_at(seq))
+                return None if seq is None else Moment(seq, self.state_at(seq), self._used_by(seq))
             case NeedUndo(before_seq, steps):
                 return self._undo(before_seq, steps)
             case NeedUsedSignals(after_seq):
@@ -108,6 +108,14 @@ class Past:
                 told = known[str(step)]
                 return Undo(row.seq, step, HandlerRef(told["name"], told.get("config")))
         return None
+
+    def _used_by(self, seq: int) -> tuple[int, ...]:
+        """The signals that had been used by then, if the run has gone back before that since; else none."""
+        rewinds = [row for row in self.rows if row.entry is Entry.REWOUND and row.seq > seq]
+        if all((row.control or {})["_rewound"]["to_seq"] >= seq for row in rewinds):
+            return ()
+        settled = [row for row in self.settled_rows(seq + 1) if row.job is None]
+        return tuple(sorted({one for row in settled for one in (row.control or {}).get("_used", ())}))
 
     def _used_after(self, after_seq: int) -> tuple[Signal, ...]:
         late = [row for row in self.rows if row.seq > after_seq and row.job is None and row.control]

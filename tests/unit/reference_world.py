@@ -114,6 +114,7 @@ class World:
         self.next_token = 1
         self.next_letter = 1
         self._drawn: dict[tuple[int, int], list[int]] = {}
+        self._going_back: set[int] = set()
 
     # what is asked
 
@@ -187,6 +188,9 @@ class World:
     def write(self, effects: Iterable[Effect]) -> None:
         effects = list(effects)
         started = {effect.workflow.id for effect in effects if isinstance(effect, AddWorkflow)}
+        self._going_back = {
+            one.run_id for one in effects if isinstance(one, AppendHistory) and one.entry is Entry.REWOUND
+        }
         drawn = {one for ids in self._drawn.values() for one in ids}
         assert self.wastes_ids or drawn <= started, "an id was drawn for a run that is not started"
         for (run_id, visit), ids in self._drawn.items():
@@ -268,8 +272,9 @@ class World:
             case UseSignals(run_id, seqs):
                 paper = self.runs[run_id]
                 assert seqs, "nothing was used"
-                assert set(seqs) <= {one.seq for one in paper.signals}, "a signal is used that is not there"
-                assert not paper.used.intersection(seqs), "a signal satisfies a second wait"
+                if run_id not in self._going_back:  # who goes back may have again what it had then
+                    assert set(seqs) <= {one.seq for one in paper.signals}, "a signal is used that is not there"
+                    assert not paper.used.intersection(seqs), "a signal satisfies a second wait"
                 paper.used.update(seqs)
                 paper.signals = [one for one in paper.signals if one.seq not in seqs]
             case KeepGroup(run_id, name, ids):

@@ -15,6 +15,7 @@ from queuety.model import (
     Cancel,
     ChildRevived,
     ChildSettled,
+    ClearChunks,
     Command,
     Commanded,
     DeadlinePassed,
@@ -24,6 +25,7 @@ from queuety.model import (
     DropWork,
     Due,
     Effect,
+    Entry,
     Event,
     Failed,
     FinishJob,
@@ -223,9 +225,12 @@ class Several:
         return Past(paper.payload, paper.rows, paper.workflow, paper.signals, paper.groups).answer(need)
 
     def write(self, run_id: int, effects: Iterable[Effect]) -> None:
-        paper = self.runs[run_id]
+        paper, effects = self.runs[run_id], list(effects)
+        goes_back = any(isinstance(one, AppendHistory) and one.entry is Entry.REWOUND for one in effects)
         for effect in effects:
             match effect:
+                case ClearChunks():
+                    pass  # nothing streams here
                 case FinishJob() | BuryJob():
                     pass  # `claim` has taken it out
                 case DropWork():
@@ -250,7 +255,8 @@ class Several:
                     kept = (*paper.signals, Signal(seq, name, payload))
                     paper.signals = sorted(kept, key=lambda signal: signal.seq)
                 case UseSignals(_, seqs):
-                    assert set(seqs) <= {signal.seq for signal in paper.signals}, "no signal is used twice"
+                    there = {signal.seq for signal in paper.signals}
+                    assert goes_back or set(seqs) <= there, "no signal is used twice"
                     paper.signals = [signal for signal in paper.signals if signal.seq not in seqs]
                 case KeepGroup(_, name, ids):
                     paper.groups[name] = ids

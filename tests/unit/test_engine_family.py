@@ -390,7 +390,7 @@ def test_a_parent_that_failed_for_another_reason_is_not_revived() -> None:
 def test_a_parked_parent_that_failed_for_another_reason_is_not_revived() -> None:
     world = family()
     world.write(1, derailed(world[1], ErrorInfo("unreadable", "DefinitionError"), now_us=0))
-    assert world[1].runtime == {"child": 2}
+    assert world[1].runtime == {"child": 2, "awaits": True}
     assert world.tell(1, ChildRevived(2)) == []
 
 

@@ -20,13 +20,14 @@ from queuety.model import (
     BuryJob,
     CleanupStatus,
     Entry,
+    ErrorInfo,
     FinishJob,
     HandlerRef,
     RetryJob,
     State,
     Succeeded,
 )
-from queuety.model.needs import NeedStanding, NeedUndo, Standing, Undo
+from queuety.model.needs import NeedUndo, Undo
 
 if TYPE_CHECKING:
     from queuety.engine.course import Attempt, Course
@@ -34,13 +35,11 @@ if TYPE_CHECKING:
 _DONE: Final = frozenset({Entry.COMPLETED, Entry.RESUMED})
 
 
-def begin(
-    course: Course, *, compensates: bool, then: str | None, child: int | None = None, has_ended: bool = False
-) -> None:
+def begin(course: Course, *, compensates: bool, then: str | None, child: int | None = None) -> None:
     """See to what is to be done now that the run has ended; nothing, if there is nothing.
 
-    `then` names the definition's handler that follows. A `child` that was told to end, or `has_ended` by itself, has to
-    have cleaned up first. What is under way already goes on, and what is asked for now comes after it.
+    `then` names the definition's handler that follows. All of it comes after what is left to clean up of the `child`,
+    and so does what a parent has to do. What is under way already goes on, and what is asked for now comes after it.
     """
     workflow = course.workflow
     ledger = workflow.ledger or {}
@@ -53,15 +52,15 @@ def begin(
     before = workflow.version + 1 if compensates and not undo.get("compensated") else None
     if before is not None and _next(course, before) is None:
         before = None
+    if child is not None:
+        course.workflow = replace(workflow, runtime={**(workflow.runtime or {}), "child": child, "awaits": True})
     if before is None and not handler:
         return
     is_compensated = before is not None or bool(undo.get("compensated"))
-    _keep(course, {"before": before, "then": handler, "failed": False, "compensated": is_compensated})
+    _keep(course, {**undo, "before": before, "then": handler, "compensated": is_compensated})
     course.workflow = replace(course.workflow, cleanup=CleanupStatus.PENDING)
-    if child is None or (has_ended and _is_clean(course, child)):
+    if child is None:
         go_on(course)
-    else:
-        course.workflow = replace(course.workflow, runtime={**(workflow.runtime or {}), "child": child, "awaits": True})
 
 
 def go_on(course: Course) -> None:
@@ -113,15 +112,18 @@ def settle(course: Course, attempt: Attempt) -> None:
     go_on(course)
 
 
+def give_up(course: Course, error: ErrorInfo, attempt: Attempt | None = None) -> None:
+    """Leave what is still to be cleaned up: it cannot be decided what comes next. It is seen as failed."""
+    workflow = course.workflow
+    if attempt is not None:
+        course.effects.append(BuryJob(attempt.job, error, course.now_us))
+    course.record(Entry.UNCLEANED, attempt, error=error, is_final=True)
+    course.workflow = replace(workflow, version=workflow.version + 1, cleanup=CleanupStatus.FAILED)
+
+
 def is_compensated(ledger: State | None) -> bool:
     """Whether steps of the run have been undone, or are about to be."""
     return bool(((ledger or {}).get("undo") or {}).get("compensated"))
-
-
-def _is_clean(course: Course, child: int) -> bool:
-    """Whether a child that has ended has nothing left to clean up; it tells once it has."""
-    standing: Standing | None = course.read(NeedStanding((child,))).get(child)
-    return standing is None or standing.cleanup is not CleanupStatus.PENDING
 
 
 def _next(course: Course, before_seq: int) -> Undo | None:

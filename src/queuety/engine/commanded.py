@@ -108,10 +108,12 @@ def _remind_late(course: Course) -> None:
 
 def revived(workflow: Workflow) -> Workflow:
     """The failed run, running again at the step where it stands."""
+    kept = {key: value for key, value in (workflow.runtime or {}).items() if key != "awaits"}
     return replace(
         workflow,
         status=WorkflowStatus.RUNNING,
         version=workflow.version + 1,
+        runtime=kept or None,
         error_message=None,
         error_kind=None,
         failed_step=None,
@@ -137,9 +139,8 @@ def end(course: Course, operation: int, said: State | None = None) -> None:
     """
     workflow = course.workflow
     course.drop(CANCELLED_MESSAGE)
-    awaited = None
     if workflow.status is not WorkflowStatus.FAILED:
-        awaited = child = course.abandon_child()
+        child = course.abandon_child()
     else:
         child = child_of(workflow) if (workflow.runtime or {}).get("awaits") else None
     course.record(Entry.CANCELLED, token=operation, control=said)
@@ -151,7 +152,7 @@ def end(course: Course, operation: int, said: State | None = None) -> None:
         completed_us=course.now_us,
         cancelled_us=course.now_us,
     )
-    cleanup.begin(course, compensates=True, then="on_cancel", child=awaited)
+    cleanup.begin(course, compensates=True, then="on_cancel", child=child)
 
 
 def _refused(workflow: Workflow, operation: str, condition: str) -> InvalidStateError:

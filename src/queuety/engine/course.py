@@ -110,7 +110,7 @@ class Course:
         elif isinstance(verdict, Stay):
             self._stay(verdict, attempt)
         else:
-            self._fail(verdict.error, attempt, verdict.control)
+            self._fail(verdict, attempt)
 
     def hear(self, event: Event, attempt: Attempt | None = None) -> None:
         """Let the current step's kind decide about something that happened to it; `attempt` is it, if it was one."""
@@ -172,12 +172,12 @@ class Course:
             self.effects.append(Send(child, LetterKind.CANCEL, self.now_us, {"parent": self.workflow.id}))
         return child
 
-    def fail(self, error: ErrorInfo, attempt: Attempt | None = None, control: State | None = None) -> None:
+    def fail(self, verdict: Fail, attempt: Attempt | None = None) -> None:
         """Fail the run where it stands; what it has open is buried, and a run that it is parked on told to end."""
+        error = verdict.error
         self.drop(error.message)
-        has_ended = error.kind in _FAULTS_OF_CHILD
-        child = child_of(self.workflow) if has_ended else self.abandon_child()
-        self.record(Entry.FAILED, attempt, control=control, error=error, is_final=True)
+        child = verdict.after if error.kind in _FAULTS_OF_CHILD else self.abandon_child()
+        self.record(Entry.FAILED, attempt, control=verdict.control, error=error, is_final=True)
         workflow = self.workflow
         self.workflow = replace(
             workflow,
@@ -189,8 +189,7 @@ class Course:
             failed_us=self.now_us,
         )
         then = "on_deadline" if error.kind is ErrorKind.DEADLINE_EXCEEDED else None
-        compensates = self.definition.compensates_on_failure
-        cleanup.begin(self, compensates=compensates, then=then, child=child, has_ended=has_ended)
+        cleanup.begin(self, compensates=self.definition.compensates_on_failure, then=then, child=child)
 
     def note_since(self, was: Workflow) -> None:
         """Append a row that means nothing to people, if the workflow has changed since and no row says so."""
@@ -265,7 +264,7 @@ class Course:
         except (ConstraintViolation, DefinitionError) as error:
             if self._is_new and isinstance(error, ConstraintViolation):
                 raise
-            self._fail(refusal(error), attempt, verdict.control)
+            self._fail(Fail(refusal(error), verdict.control), attempt)
             return False
         return True
 
@@ -334,7 +333,7 @@ class Course:
             try:
                 ledger = bounds.merging(was, self.definition, changes or {}, done_by(attempt)).ledger
             except ConstraintViolation as error:
-                self._fail(refusal(error), attempt, None)
+                self._fail(Fail(refusal(error)), attempt)
                 return
         if attempt is not None:
             self._close(attempt)
@@ -351,14 +350,14 @@ class Course:
         if version != was.version or status is not was.status or verdict.runtime != was.runtime:
             self.workflow = moved(was, version, state, status, verdict.runtime, ledger)
 
-    def _fail(self, error: ErrorInfo, attempt: Attempt | None, control: State | None) -> None:
-        if isinstance(attempt, Failed) and attempt.error is not error:
+    def _fail(self, verdict: Fail, attempt: Attempt | None) -> None:
+        if isinstance(attempt, Failed) and attempt.error is not verdict.error:
             # The last of several jobs has failed, and the step with it, for a reason of its own.
             self._stay(Stay(runtime=self.workflow.runtime), attempt)
             attempt = None
         if attempt is not None:
-            self.effects.append(BuryJob(attempt.job, error, self.now_us))
-        self.fail(error, attempt, control)
+            self.effects.append(BuryJob(attempt.job, verdict.error, self.now_us))
+        self.fail(verdict, attempt)
 
     def _close(self, attempt: Attempt | None) -> None:
         if isinstance(attempt, Succeeded):

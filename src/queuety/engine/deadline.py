@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from queuety.engine.protocol import Fail
 from queuety.model import DropTimers, Effect, ErrorInfo, ErrorKind, LetterKind, Send, Workflow, WorkflowStatus
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def expire(course: Course) -> None:
         remind(course)
         return
     kind = ErrorKind.DEADLINE_EXCEEDED
-    course.fail(ErrorInfo("Deadline exceeded", kind.value, kind=kind))
+    course.fail(Fail(ErrorInfo("Deadline exceeded", kind.value, kind=kind)))
 
 
 def remind(course: Course) -> None:

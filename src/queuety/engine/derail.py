@@ -8,11 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from queuety.engine import cleanup
 from queuety.engine.course import Course
 from queuety.engine.decide import keep_signal
 from queuety.engine.family import answer, news
-from queuety.engine.protocol import NO_FACTS, Facts
-from queuety.model import Definition, Effect, ErrorInfo, Event, SaveWorkflow, Signalled, Subscribed, Told, Workflow
+from queuety.engine.protocol import NO_FACTS, Facts, Fail
+from queuety.model import (
+    ChildSettled,
+    CleanupStatus,
+    Definition,
+    Effect,
+    ErrorInfo,
+    Event,
+    Failed,
+    Role,
+    SaveWorkflow,
+    Signalled,
+    Subscribed,
+    Succeeded,
+    Told,
+    Workflow,
+)
 
 
 def derailed(
@@ -26,9 +42,9 @@ def derailed(
 ) -> list[Effect]:
     """Effects that fail the run, unless it has ended, and bury what it has open; it is cleaned up after as any other.
 
-    Without a `definition` there is nothing that could be. Of the events that could not be decided, signals are kept and
-    the letters of other runs answered: whoever waits for this one or started it would otherwise hear nothing of it
-    ever. Raises `Lacking` if a fact is needed that is not there.
+    Without a `definition` there is nothing that could be. A cleanup that was to go on now is given up. Of the events
+    that could not be decided, signals are kept and the letters of other runs answered: whoever waits for this one or
+    started it would otherwise hear nothing of it ever. Raises `Lacking` if a fact is needed that is not there.
     """
     course = Course(workflow, definition or Definition(workflow.name, ()), now_us=now_us, facts=facts)
     happened = tuple(events)
@@ -36,7 +52,9 @@ def derailed(
         if isinstance(event, Signalled):
             keep_signal(course, event)
     if not workflow.status.is_terminal:
-        course.fail(error)
+        course.fail(Fail(error))
+    elif workflow.cleanup is CleanupStatus.PENDING:
+        _give_up(course, error, happened)
     course.effects.extend(news(workflow, course.workflow, now_us=now_us))
     for event in happened:
         if isinstance(event, (Subscribed, Told)):
@@ -44,3 +62,13 @@ def derailed(
     if course.workflow is not workflow:
         course.effects.append(SaveWorkflow(course.workflow, workflow))
     return course.effects
+
+
+def _give_up(course: Course, error: ErrorInfo, events: Iterable[Event]) -> None:
+    """Leave the cleanup if it was to go on now: with its job, or because a child is clean."""
+    for event in events:
+        if isinstance(event, (Succeeded, Failed)) and event.job.role is Role.CLEANUP:
+            return cleanup.give_up(course, error, event)
+    if any(isinstance(event, ChildSettled) for event in events):
+        cleanup.give_up(course, error)
+    return None

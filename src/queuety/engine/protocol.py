@@ -121,10 +121,14 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The step cannot be settled: the run fails here, and everything it still has open is dropped."""
+    """The step cannot be settled: the run fails here, and everything it still has open is dropped.
+
+    `after` is the child run that is still being cleaned up after: what follows from the failure comes after that.
+    """
 
     error: ErrorInfo
     control: State | None = None
+    after: int | None = None
 
 
 Verdict = Stay | Leave | Fail

@@ -48,7 +48,7 @@ def enter(run: Run) -> Verdict:
     if found is None or found.status is WorkflowStatus.CANCELLED:
         return _start(run)
     if found.status is not WorkflowStatus.FAILED:
-        return _by_standing(run, child, found)
+        return _by_standing(run, child, found, is_clean=True)
     if found.cleanup is not CleanupStatus.NONE:
         return _start(run)
     return Stay((Send(child, LetterKind.RETRY, run.now_us, {"parent": run.workflow.id}),), kept)
@@ -59,7 +59,8 @@ def resume(run: Run, event: Event) -> Verdict:
     kept = run.workflow.runtime
     if kept is None or not isinstance(event, _NEWS):
         return Stay(runtime=kept)
-    return _by_standing(run, kept["child"], _standing(run, kept["child"]))
+    is_clean = event.is_clean if isinstance(event, ChildSettled) else True
+    return _by_standing(run, kept["child"], _standing(run, kept["child"]), is_clean=is_clean)
 
 
 def _start(run: Run) -> Stay:
@@ -75,19 +76,21 @@ def _standing(run: Run, child: int) -> Standing | None:
     return facts.standing(run, (child,)).get(child)
 
 
-def _by_standing(run: Run, child: int, found: Standing | None) -> Verdict:
+def _by_standing(run: Run, child: int, found: Standing | None, *, is_clean: bool) -> Verdict:
+    """What follows from how the child stands; `is_clean` is what its letter says."""
     if found is None:
         return _fail(ErrorKind.CHILD_CANCELLED, f"child workflow {child} is not there any more")
     if found.status is WorkflowStatus.COMPLETED:
         # Only what differs: what the child was given and left as it was, it has not written.
         changed, _ = delta(run.workflow.state, facts.states(run, (child,))[child])
         return Leave(changed)
+    after = child if found.cleanup is CleanupStatus.PENDING or not is_clean else None
     if found.status is WorkflowStatus.FAILED:
-        return _fail(ErrorKind.CHILD_FAILED, found.error_message or f"child workflow {child} failed")
+        return _fail(ErrorKind.CHILD_FAILED, found.error_message or f"child workflow {child} failed", after)
     if found.status is WorkflowStatus.CANCELLED:
-        return _fail(ErrorKind.CHILD_CANCELLED, f"child workflow {child} was cancelled")
+        return _fail(ErrorKind.CHILD_CANCELLED, f"child workflow {child} was cancelled", after)
     return Stay(runtime=run.workflow.runtime)
 
 
-def _fail(kind: ErrorKind, message: str) -> Fail:
-    return Fail(ErrorInfo(message, kind.value, kind=kind))
+def _fail(kind: ErrorKind, message: str, after: int | None = None) -> Fail:
+    return Fail(ErrorInfo(message, kind.value, kind=kind), after=after)
