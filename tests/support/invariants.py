@@ -266,9 +266,11 @@ def _settled_before(seq: int, workflow: Row, by_run: Mapping[int, list[Row]], kn
         return None
     history = [row for row in by_run[run_id] if row["seq"] < seq]
     own = sum(row["entry"] in SETTLING for row in history)
-    if not history or history[0]["entry"] != "forked":
+    is_forked = bool(history) and history[0]["entry"] == "forked"
+    origin_id = decode(history[0]["control"])["_forked"].get("from") if is_forked else None
+    if origin_id is None:  # its first row may tell of a run that was forked off it
         return own
-    origin = known.get(decode(history[0]["control"])["_forked"]["from"])
+    origin = known.get(origin_id)
     if origin is None or _first(origin, by_run[origin["id"]]) > 1:
         return None
     for row in by_run[origin["id"]]:
