@@ -22,7 +22,11 @@ from queuety.define.marks import (
     job,
     step,
 )
+from queuety.engine.migrating import Move, MoveVerdict
 from queuety.errors import Fail, Retry
+from queuety.inspect.diff import DefinitionVersion, WorkflowDiff
+from queuety.inspect.diff_runs import RunMove
+from queuety.inspect.diff_steps import DefinitionChange, Difference, StepChange, StepFate
 from queuety.inspect.filters import WorkflowFilter
 from queuety.inspect.states import JobState, WorkflowState
 from queuety.model import ForEachMode, JobStatus, Priority, WaitMode, WorkflowStatus
@@ -33,6 +37,9 @@ __version__ = "0.1.0"
 __all__ = [
     "BulkResult",
     "Compensation",
+    "DefinitionChange",
+    "DefinitionVersion",
+    "Difference",
     "Fail",
     "ForEachHandler",
     "ForEachMode",
@@ -40,14 +47,20 @@ __all__ = [
     "Job",
     "JobState",
     "JobStatus",
+    "Move",
+    "MoveVerdict",
     "Priority",
     "Queuety",
     "RepeatCondition",
     "Retry",
+    "RunMove",
     "Settings",
     "Step",
+    "StepChange",
+    "StepFate",
     "StreamingStep",
     "WaitMode",
+    "WorkflowDiff",
     "WorkflowFilter",
     "WorkflowState",
     "WorkflowStatus",
