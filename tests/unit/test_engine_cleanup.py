@@ -114,19 +114,14 @@ def test_steps_are_undone_in_reverse_order_each_with_its_own_state() -> None:
 
 
 def test_each_is_a_job_of_its_own_with_the_runs_queue_and_budget() -> None:
-    definition = saga(
-        undone(then("a", queue="fast", max_attempts=9), {"k": 1}), then("b"), queue="slow", max_attempts=2
-    )
-    stage = Stage(definition)
+    first = undone(then("a", queue="fast", max_attempts=9), {"k": 1})
+    stage = Stage(saga(first, then("b"), queue="slow", max_attempts=2))
     stage.now_us = 5
     stage.succeed()
-    effects = stage.fail(is_final=True)
-    new = NewJob(Role.CLEANUP, "slow", Priority.LOW, "app:undo_a", 2, 5, {"seq": 1, "step": 0}, {"k": 1})
-    (added,) = [effect.job for effect in effects if isinstance(effect, AddJob)]
-    assert (added.queue, added.priority, added.handler, added.max_attempts, added.due_us, added.payload) == (
-        new.queue, new.priority, new.handler, new.max_attempts, new.due_us, new.payload,
-    )  # fmt: skip
-    assert (added.config, added.workflow_id, added.step_index, added.visit, added.branch) == ({"k": 1}, 41, 0, 2, None)
+    (added,) = [effect.job for effect in stage.fail(is_final=True) if isinstance(effect, AddJob)]
+    assert added == NewJob(
+        Role.CLEANUP, "slow", Priority.LOW, "app:undo_a", 2, 5, {"seq": 1, "step": 0}, {"k": 1}, None, 41, 0, 2
+    )
 
 
 def test_a_row_says_what_was_undone() -> None:
