@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from queuety.app.core import Core, known_id
 from queuety.define.builder import WorkflowBuilder
@@ -11,10 +11,10 @@ from queuety.define.templates import WorkflowTemplate
 from queuety.define.wire import definition_from_json
 from queuety.errors import DefinitionError, NotFoundError
 from queuety.inspect.diff_versions import versions_of
-from queuety.inspect.graph import drawn, renderer
-from queuety.inspect.graph.facts import run_facts
-from queuety.inspect.graph.run import RunFacts
 from queuety.model import Definition
+
+if TYPE_CHECKING:
+    from queuety.inspect.graph.run import RunFacts
 
 
 class GraphVerbs(Core):
@@ -31,6 +31,8 @@ class GraphVerbs(Core):
         outline in text has 2,000. Raises `DefinitionError` for another format, `NotFoundError` if there is no such run
         or workflow.
         """
+        from queuety.inspect.graph import drawn, renderer
+
         renderer(format)
         if isinstance(target, int) and not isinstance(target, bool):
             run = self._run(target)
@@ -38,6 +40,8 @@ class GraphVerbs(Core):
         return drawn(self._described(target), format=format)
 
     def _run(self, workflow_id: int) -> RunFacts:
+        from queuety.inspect.graph.facts import run_facts
+
         found = None
         if known_id(workflow_id, "workflow_id") is not None:
             with self.door.reading() as connection:

@@ -107,6 +107,7 @@ class _Sketch:
         child = run.children.get(index) if run is not None else None
         facts = () if run is None or mark is None else tuple(_facts_of(spec, index, run, mark, child))
         lines = what_it_does(spec)
+        lines = () if lines == (spec.name,) else lines
         inner = None
         if spec.child is not None:
             within = child.run if child is not None else None

@@ -74,7 +74,7 @@ def _head(node: Node) -> str:
 
 def _with_facts(said: str, node: Node) -> str:
     facts = ", ".join(map(plain, node.facts))
-    return f"{said}  ({facts})" if facts else said
+    return "  ".join(filter(None, (said, f"({facts})" if facts else "")))
 
 
 def _lead(edge: Edge, names: dict[str, Node]) -> str | None:
