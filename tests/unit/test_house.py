@@ -24,7 +24,9 @@ SRC = ROOT / "src" / "queuety"
 LONGEST_FILE = 400
 WIDEST_CLASS = 20
 
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "app/asynchronous.py": "generated: the async form of every verb of the face",
+}
 """Files of more than 400 lines, and why that is right."""
 
 WIDE_CLASSES = {
