@@ -79,7 +79,7 @@ def _resume(course: Course, commanded: Commanded) -> None:
         raise _refused(workflow, "resumed", "a paused workflow")
     course.record(Entry.CONTINUED, token=commanded.operation, control=course.said(commanded))
     course.workflow = replace(workflow, status=WorkflowStatus.RUNNING, version=workflow.version + 1)
-    _remind_late(course)
+    deadline.remind_late(course)
     if not course.is_entered:
         course.enter()
 
@@ -95,15 +95,8 @@ def _retry(course: Course, commanded: Commanded, with_state: State | None) -> No
     changed = mending.merge(course, with_state) if with_state else None
     course.record(Entry.RETRIED, token=commanded.operation, changed=changed, control=course.said(commanded))
     course.workflow = revived(course.workflow)
-    _remind_late(course)
+    deadline.remind_late(course)
     course.enter(is_retry=True)
-
-
-def _remind_late(course: Course) -> None:
-    """Have a deadline heard that came while nobody listened."""
-    due_us = course.workflow.deadline_us
-    if due_us is not None and due_us <= course.now_us:
-        deadline.remind(course)
 
 
 def revived(workflow: Workflow) -> Workflow:

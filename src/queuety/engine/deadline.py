@@ -37,8 +37,18 @@ def remind(course: Course) -> None:
         course.effects.append(Send(workflow.id, LetterKind.DEADLINE, due_us))
 
 
+def remind_late(course: Course) -> None:
+    """The same for a run that goes on, if its deadline came while nobody listened."""
+    due_us = course.workflow.deadline_us
+    if due_us is not None and due_us <= course.now_us:
+        remind(course)
+
+
 def forgotten(was: Workflow, now: Workflow) -> list[Effect]:
-    """What becomes of the letter when a run has ended for good: months later it would still lie there."""
-    if now.deadline_us is None or was.status in _OVER or now.status not in _OVER:
+    """What becomes of the letter when a run has ended for good: months later it would still lie there.
+
+    A run that was rewound may have ended once more.
+    """
+    if now.deadline_us is None or now.status not in _OVER or (was.status in _OVER and was.visit == now.visit):
         return []
     return [DropTimers(now.id, LetterKind.DEADLINE)]

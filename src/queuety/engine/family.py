@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from queuety.engine import cleanup
+from queuety.engine import cleanup, deadline
 from queuety.engine.commanded import end, obey, revived
 from queuety.engine.course import Course
 from queuety.engine.glance import child_of
@@ -132,6 +132,7 @@ def _follow_child(course: Course, event: ChildRevived) -> None:
         return
     course.record(Entry.RETRIED, token=FROM_PARENT)
     course.workflow = revived(workflow)
+    deadline.remind_late(course)
     course.hear(event)
 
 
