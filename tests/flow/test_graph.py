@@ -11,6 +11,7 @@ from queuety.errors import DefinitionError, NotFoundError
 from queuety.inspect.graph.facts import run_facts
 from queuety.inspect.graph.model import Graph, Mark, Way
 from queuety.inspect.graph.sketch import graph_of
+from queuety.store.queries import graph as queries
 from queuety.testing import ManualClock
 
 State = dict[str, Any]
@@ -277,6 +278,21 @@ def test_a_long_loop_is_counted_by_the_database(app: Queuety) -> None:
     graph = drawn(app, run)
     assert facts(graph, "a") == ("60 times",)
     assert taken(graph)["s1", "s0"] == 59
+
+
+def test_a_picture_is_of_one_moment(app: Queuety, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run goes on between two of the statements that read it: what they tell must fit together all the same."""
+    run = app.workflow("w").then(count, "a").then(count, "b").then(count, "c").dispatch()
+    read = queries.turns
+
+    def late(*arguments: Any) -> Any:
+        assert app.run_until_idle(max_jobs=2) == 2
+        return read(*arguments)
+
+    monkeypatch.setattr(queries, "turns", late)
+    assert "jumped" not in app.workflow_graph(run)
+    monkeypatch.undo()
+    assert taken(drawn(app, run)) == {("start", "s0"): 1, ("s0", "s1"): 1, ("s1", "s2"): 1}
 
 
 @pytest.mark.parametrize("form", ["mermaid", "svg", "text"])

@@ -44,7 +44,7 @@ class GraphVerbs(Core):
 
         found = None
         if known_id(workflow_id, "workflow_id") is not None:
-            with self.door.reading() as connection:
+            with self.door.reading(one_moment=True) as connection:
                 found = run_facts(connection, self._door.tables, workflow_id)
         if found is None:
             raise NotFoundError(f"no workflow has the id {workflow_id}")
