@@ -413,8 +413,12 @@ def test_plain_jobs_go_with_their_history(house: House) -> None:
     hand.turn(succeeded(jobs[late]))
     before = house.clock.us - 5_000_000
 
-    def call(*statuses: JobStatus, limit: int = 10, **more: Any) -> int:
-        return house.door.write(lambda tx: purge.purge_jobs(tx, before_us=before, statuses=statuses, limit=limit))
+    def call(*statuses: JobStatus) -> int:
+        found = house.door.write(
+            lambda tx: purge.purge_plain_jobs(tx, before_us=before, statuses=statuses, after=None, limit=10)
+        )
+        assert found.after is None
+        return found.count
 
     assert call(JobStatus.PENDING, JobStatus.PROCESSING) == 0
     assert call(JobStatus.COMPLETED) == 1

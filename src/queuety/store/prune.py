@@ -67,8 +67,9 @@ def prune_history(
     statements, cursor = tx.statements, tx.cursor
     p = statements.parameter
     if after_id is None:
-        cursor.execute(f"SELECT 1 FROM {statements.history} WHERE at_us < {p} LIMIT 1", [before_us])
-        if cursor.fetchone() is None:
+        cursor.execute(f"SELECT at_us FROM {statements.history} ORDER BY at_us LIMIT 1")
+        oldest = cursor.fetchone()
+        if oldest is None or oldest[0] >= before_us:
             return Pruned(0, None)
     cursor.execute(
         f"SELECT id, created_us FROM {statements.workflows} WHERE id > {p} ORDER BY id LIMIT {p}",
@@ -143,7 +144,9 @@ def _locked(tx: Tx, ids: Sequence[int]) -> list[_Run]:
 def _upto(tx: Tx, run: _Run, first: int, before_us: int, most: int) -> int:
     """The last row that may go, of the `most` that begin with `first`; one below `first` if none may."""
     cursor, p = tx.cursor, tx.statements.parameter
-    stays, more = (f"at_us >= {p}", []) if run.is_over else (f"(at_us >= {p} OR visit >= {p})", [run.visit])
+    # By the key: of the index on times, MariaDB would read what all runs have since then.
+    old = f"at_us + 0 >= {p}"
+    stays, more = (old, []) if run.is_over else (f"({old} OR visit >= {p})", [run.visit])
     cursor.execute(
         f"SELECT seq FROM {tx.statements.history} WHERE run_id = {p} AND seq >= {p} AND seq < {p} AND {stays} "
         f"ORDER BY seq LIMIT 1",

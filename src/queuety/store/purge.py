@@ -19,7 +19,7 @@ from queuety.model import CleanupStatus, JobStatus, LetterKind, WorkflowStatus
 from queuety.store.prune import AWAITING, Pruned, awaits, prune_history, rows_for
 from queuety.store.tx import Tx
 
-__all__ = ["Place", "Pruned", "Purged", "prune_history", "purge_jobs", "purge_plain_jobs", "purge_runs"]
+__all__ = ["Place", "Pruned", "Purged", "prune_history", "purge_plain_jobs", "purge_runs"]
 
 FAILED_AT_ONCE: Final = 500
 """Failed runs that are looked at by one call: they are read in the order of their ids and not of their ends."""
@@ -93,11 +93,6 @@ def purge_runs(
     if place.is_at_failed or WorkflowStatus.FAILED not in statuses:
         return Purged(len(chosen), None)
     return Purged(len(chosen), Place(is_at_failed=True, awaited=place.awaited, read_us=place.read_us))
-
-
-def purge_jobs(tx: Tx, *, before_us: int, statuses: Collection[JobStatus], limit: int) -> int:
-    """Deletes at most `limit` plain jobs, the earliest first; says how many. See `purge_plain_jobs`."""
-    return purge_plain_jobs(tx, before_us=before_us, statuses=statuses, after=None, limit=limit).count
 
 
 def purge_plain_jobs(

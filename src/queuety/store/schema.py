@@ -178,8 +178,8 @@ class Tables:
             self._index("jobs_wake", "wake_us", where="wake_us IS NOT NULL"),
             # what a run still has open: cancel, failure, list_jobs(workflow_id=…)
             self._index("jobs_workflow", "workflow_id", where="workflow_id IS NOT NULL"),
-            # retention: the plain jobs that are completed or buried, the earliest first, apart from those of runs
-            self._index("jobs_done", "workflow_id", "completed_us", "id", where="completed_us IS NOT NULL"),
+            # retention: the plain jobs that are completed or buried, the earliest first
+            self._index("jobs_done", "completed_us", "id", where="workflow_id IS NULL AND completed_us IS NOT NULL"),
         )
 
     def _history(self) -> Table:

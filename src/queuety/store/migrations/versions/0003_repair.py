@@ -25,7 +25,7 @@ down_revision = "0002"
 INDEXES = (
     Index("workflows_created", "workflows", ("created_us",)),
     Index("workflows_done", "workflows", ("completed_us", "id"), where="completed_us IS NOT NULL"),
-    Index("jobs_done", "jobs", ("workflow_id", "completed_us", "id"), where="completed_us IS NOT NULL"),
+    Index("jobs_done", "jobs", ("completed_us", "id"), where="workflow_id IS NULL AND completed_us IS NOT NULL"),
     Index("watchers_waiter", "watchers", ("waiter_id",)),
     Index("history_at", "history", ("at_us",)),
 )
