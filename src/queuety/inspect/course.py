@@ -7,11 +7,11 @@ row, how the state was; so a page of events costs one pass over the deltas that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from queuety.codec import decode
 from queuety.inspect.outline import Outline, outlines
-from queuety.model import Json
+from queuety.model import Entry, Json
 from queuety.model.deltas import Delta, fold
 from queuety.store.queries import Record, past
 from queuety.store.schema import Tables
@@ -30,29 +30,36 @@ class Course:
         self.state = state
         self._visit: int | None = None
         self._entered = state
-        self._changes: list[tuple[int, Delta]] = []  # what this visit has changed so far, and when
+        self._changes: list[tuple[int | None, Delta]] = []  # what this visit has changed so far, and when if beside it
 
     def given(self, visit: int, started_us: int) -> dict[str, Json] | None:
         """The state that an attempt of this visit saw which began then; its row is passed next.
 
-        What came of the visit meanwhile (other branches, a change by hand) is not in it.
+        What happened beside it since (another branch has ended, somebody has changed the state) is not in it. Nothing
+        else is judged by its time: clocks differ a little, and what follows from a row begins after it.
         """
         self._turn_to(visit)
-        if self._entered is None or all(at_us <= started_us for at_us, _ in self._changes):
+        seen = [delta for at_us, delta in self._changes if at_us is None or at_us <= started_us]
+        if self._entered is None or len(seen) == len(self._changes):
             return self.state
-        return fold(self._entered, (delta for at_us, delta in self._changes if at_us <= started_us))
+        return fold(self._entered, seen)
 
-    def take(self, visit: int, at_us: int, delta: Delta | None) -> None:
+    def take(self, row: Record) -> None:
         """Passes a row."""
-        self._turn_to(visit)
+        self._turn_to(row["visit"])
+        delta = delta_of(row)
         if delta is None or self.state is None:
             return
-        self._changes.append((at_us, delta))
+        self._changes.append((row["at_us"] if row["entry"] in _BESIDE else None, delta))
         self.state = fold(self.state, (delta,))
 
     def _turn_to(self, visit: int) -> None:
         if visit != self._visit:
             self._visit, self._entered, self._changes = visit, self.state, []
+
+
+_BESIDE: Final = (Entry.BRANCH, Entry.PATCHED)
+"""What may happen while an attempt of the same visit is being made."""
 
 
 def delta_of(row: Record) -> Delta | None:

@@ -108,7 +108,7 @@ class _Reading:
         if entries := entries_of(wanted.event, of_handlers=not wanted.is_of_runs):
             sources.append(self._pages(lambda span, size: self._of_history(span, entries, size)))
         if wanted.is_of_runs and wanted.event in (None, "workflow_started"):
-            sources.append(self._pages(self._of_starts))
+            sources.append(self._start() if wanted.workflow_id is not None else self._pages(self._of_starts))
         if wanted.is_of_runs and wanted.event == "workflow_completed":
             sources.append(self._pages(self._of_ends))
         return heapq.merge(*sources, key=lambda group: group[0], reverse=not wanted.forwards)
@@ -122,9 +122,15 @@ class _Reading:
                 return
             span, size = replace(span, after=page[-1][0]), min(2 * size, LARGEST_PAGE)
 
+    def _start(self) -> Iterator[Group]:
+        """The start of the one run that is wanted, which stands before all its rows."""
+        span = Span(self._wanted.workflow_id, since_us=self._wanted.since_us)
+        for row in logs.started(self._connection, self._tables, span, limit=1):
+            yield (0, row["id"], 0), [started_line(row)]
+
     def _of_starts(self, span: Span, size: int) -> list[Group]:
         rows = logs.started(self._connection, self._tables, span, limit=size)
-        return [((0 if span.is_of_one else row["created_us"], row["id"], 0), [started_line(row)]) for row in rows]
+        return [((row["created_us"], row["id"], 0), [started_line(row)]) for row in rows]
 
     def _of_ends(self, span: Span, size: int) -> list[Group]:
         rows = logs.completed(self._connection, self._tables, span, limit=size)

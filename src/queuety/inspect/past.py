@@ -70,7 +70,8 @@ def _origin(old: Outline, new: Outline, step_map: Mapping[str, Any], index: int)
     for place, each in enumerate(old.steps):
         if step_map.get(each.name) == step.name:
             return place
+    names = {each.name for each in (*old.steps, *new.steps)}
     for place, each in enumerate(old.steps):
         if each.name == step.name and each.name not in step_map:
-            return place if not is_from_place(step.name) or each.entry == step.entry else None
+            return place if not is_from_place(step.name, names) or each.entry == step.entry else None
     return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from queuety.engine.replay import delta
 from queuety.errors import DefinitionError
-from queuety.inspect.course import Course, Eras, delta_of, states_as_of
+from queuety.inspect.course import Course, Eras, states_as_of
 from queuety.inspect.events import (
     Around,
     TimelineEvent,
@@ -132,7 +132,7 @@ class _Walk:
         for row in past.deltas(connection, tables, run_id, after_seq=start, upto_seq=first - 1):
             if last is not None and row["seq"] >= last["seq"]:
                 self._given, last = self._course.given(last["visit"], last["started_us"]), None
-            self._course.take(row["visit"], row["at_us"], delta_of(row))
+            self._course.take(row)
         if last is not None:
             self._given = self._course.given(last["visit"], last["started_us"])
 
@@ -144,7 +144,7 @@ class _Walk:
             given = self._course.given(row["visit"], row["started_us"])
             news = self._news(given)
             self._given, self._is_first = given, False
-        self._course.take(row["visit"], row["at_us"], delta_of(row))
+        self._course.take(row)
         return Around(given, before, self._course.state, news)
 
     def _news(self, given: dict[str, Json] | None) -> dict[str, Json] | None:

@@ -48,11 +48,14 @@ def kept_below(connection: Connection, tables: Tables, run_id: int, seq: int) ->
 
 
 def deltas(connection: Connection, tables: Tables, run_id: int, *, after_seq: int, upto_seq: int) -> list[Record]:
-    """The rows in between that have changed the state, in order: `seq`, `visit`, `at_us`, `changed` and `removed`."""
+    """The rows in between that have changed the state, in order.
+
+    As `seq`, `entry`, `visit`, `at_us`, `changed` and `removed`.
+    """
     columns = tables.history.c
     changes = or_(and_(columns.changed.is_not(None), columns.changed != "{}"), columns.removed.is_not(None))
     query = (
-        select(columns.seq, columns.visit, columns.at_us, columns.changed, columns.removed)
+        select(columns.seq, columns.entry, columns.visit, columns.at_us, columns.changed, columns.removed)
         .where(columns.run_id == run_id, columns.seq > after_seq, columns.seq <= upto_seq, changes)
         .order_by(columns.seq)
     )
