@@ -22,6 +22,7 @@ from queuety.define.marks import (
     job,
     step,
 )
+from queuety.define.templates import WorkflowTemplate
 from queuety.engine.migrating import Move, MoveVerdict
 from queuety.errors import Fail, Retry
 from queuety.inspect.diff import DefinitionVersion, WorkflowDiff
@@ -64,6 +65,7 @@ __all__ = [
     "WorkflowFilter",
     "WorkflowState",
     "WorkflowStatus",
+    "WorkflowTemplate",
     "bind",
     "current",
     "errors",
