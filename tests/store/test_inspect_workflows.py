@@ -9,17 +9,30 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from queuety import Queuety
+from queuety import step as marked
 from queuety.errors import DefinitionError
 from queuety.inspect.filters import WorkflowFilter
 from queuety.inspect.states import WorkflowState
 from queuety.inspect.workflows import ids_of, list_workflows, workflow_status
 from queuety.model import Cancel, CleanupStatus, ErrorKind, HandlerRef, Pause, WorkflowStatus
 from queuety.store.queries.workflows import deltas
+from queuety.testing import ManualClock
 from tests.support.databases import Database
 from tests.support.plans import analyze, planned
 from tests.support.runs import Scene, step
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@marked(max_attempts=1)
+def breaks(state: dict[str, Any]) -> dict[str, Any]:
+    raise ValueError("no")
+
+
+@marked
+def greets(state: dict[str, Any]) -> dict[str, Any]:
+    return {"said": "Grüß"}
 
 
 @pytest.fixture
@@ -159,6 +172,85 @@ def test_wrong_conditions_are_refused(scene: Scene) -> None:
             listed(scene, limit=limit)
 
 
+def test_lists_are_found_by_tag_age_and_error(app: Queuety, clock: ManualClock) -> None:
+    def listed(**conditions: Any) -> list[int]:
+        found = [run.id for run in app.list_workflows(**conditions)]
+        assert [run.id for run in app.list_workflows(**conditions, limit=1)] == found[:1]
+        assert not found or [run.id for run in app.list_workflows(**conditions, before_id=found[0])] == found[1:]
+        return found
+
+    old = app.workflow("w").tag("eu", "vip").then(breaks).dispatch()
+    app.run_until_idle()
+    clock.advance(hours=1)
+    young = app.workflow("w").tag("eu").wait_for_signal("go", timeout=60).dispatch()
+    plain = app.workflow("w").wait_for_signal("go").dispatch()
+    clock.advance(minutes=2)
+    app.run_until_idle()
+
+    assert (listed(tag="eu"), listed(tag="vip"), listed(tag="EU")) == ([young, old], [old], [])
+    assert listed(tag="eu", status="failed", name="w") == [young, old]
+    assert (listed(error_kind="StepFailed"), listed(error_kind=ErrorKind.WAIT_TIMEOUT)) == ([old], [young])
+    assert listed(error_kind="WaitTimeout", tag="vip") == []
+    assert listed(older_than=timedelta(minutes=30)) == listed(older_than=3_720) == [old]
+    assert listed(older_than=3_721) == []
+    assert listed(newer_than=timedelta(hours=1)) == [plain, young]
+    assert listed(older_than=60, newer_than=3_600) == [plain, young]
+    app.cancel_workflow(old)
+    assert listed(error_kind="StepFailed") == [old], "what it failed with stays readable"
+    assert listed(parent_id=1 << 70) == listed(before_id=1) == []
+    found = app.workflow_status(old)
+    assert found is not None
+    assert found.tags == ("eu", "vip")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ({"error_kind": "Gone"}, r"no error kind 'Gone'; there are StepFailed, "),
+        ({"older_than": -1}, r"older_than=-1: seconds that are not negative"),
+        ({"newer_than": "1d"}, r"newer_than='1d'"),
+        ({"older_than": True}, r"older_than=True"),
+        ({"newer_than": float("nan")}, r"newer_than=nan"),
+        ({"tag": 7}, r"tag=7: a text is needed"),
+        ({"parent_id": "1"}, r"parent_id='1': the id of a run is needed"),
+    ],
+)
+def test_a_filter_that_cannot_be_right_cannot_be_made(conditions: dict[str, Any], said: str) -> None:
+    with pytest.raises(DefinitionError, match=said):
+        WorkflowFilter(**conditions)
+
+
+def test_a_filter_holds_what_was_meant() -> None:
+    made = WorkflowFilter("paused", error_kind="StepFailed", older_than=timedelta(days=1))
+    assert (made.status, made.error_kind, made.older_than) == (WorkflowStatus.PAUSED, ErrorKind.STEP_FAILED, 86_400.0)
+    assert WorkflowFilter().is_empty
+    assert not made.is_empty
+
+
+def test_budgets_deadlines_and_artifacts_are_told(app: Queuety) -> None:
+    limited = app.workflow("w").then(greets).wait_for_signal("go").max_transitions(9).max_state_bytes(100)
+    run = limited.must_complete_within(hours=1).dispatch()
+    free = app.workflow("w").then(greets).dispatch()
+    app.run_until_idle()
+    app.put_artifact(run, "b", 1)
+    app.put_artifact(run, "a", "text", kind="text")
+    found, other = app.workflow_status(run), app.workflow_status(free)
+    assert found is not None
+    assert other is not None
+    assert found.budget == {
+        "max_transitions": 9,
+        "max_state_bytes": 100,
+        "transitions": 1,
+        "cost_units": 1,
+        "started_workflows": 0,
+        "public_state_bytes": len('{"said":"Grüß"}'.encode()),
+    }
+    assert (found.artifact_count, found.artifact_keys) == (2, ("a", "b"))
+    assert found.deadline_at == BEGIN + timedelta(hours=1)
+    assert (other.budget, other.artifact_count, other.artifact_keys, other.tags) == (None, 0, (), ())
+    assert app.list_workflows() == [other, found]
+
+
 def test_a_page_is_five_statements_whatever_is_folded(scene: Scene) -> None:
     """The page, all its deltas, all its definitions, tags and artifacts."""
     definition = scene.define(step("a"), step("b"))
@@ -193,18 +285,28 @@ def test_a_row_is_folded_to_its_own_version_whatever_came_since(scene: Scene) ->
         assert deltas(connection, scene.tables, {run: (1, 2)}) == {run: [('{"b":2}', None)]}
 
 
-def test_a_list_by_status_reads_one_range_of_an_index(scene: Scene) -> None:
-    """Where few of many runs have the status, nothing else is read and nothing sorted."""
+def test_a_list_by_status_or_tag_reads_one_range_of_an_index(scene: Scene) -> None:
+    """Where few of many runs have the status, or the tag, nothing else is read and nothing sorted."""
     definition = scene.define(step("a"))
-    scene.start_many(definition, [{}] * 3_000)
+    runs = scene.start_many(definition, [{}] * 3_000)
+    tagged = [{"tag": "rare" if run % 100 == 7 else "usual", "workflow_id": run} for run in runs]
+    scene.door.write(lambda tx: tx.connection.execute(scene.tables.tags.insert(), tagged))
     workflows = scene.tables.workflows
     scene.door.write(
         lambda tx: tx.connection.execute(
             workflows.update().where(workflows.c.id % 100 == 7).values(status=WorkflowStatus.FAILED.value)
         )
     )
-    analyze(scene, workflows)
+    analyze(scene, workflows, scene.tables.tags)
     with scene.door.reading() as connection:
+        tagged_runs, ((_, by_tag), *_) = planned(
+            scene,
+            connection,
+            lambda: ids_of(connection, scene.tables, WorkflowFilter(tag="rare"), now_us=scene.clock.us, limit=5),
+        )
+        assert tagged_runs == [run for run in reversed(runs) if run % 100 == 7][:5]
+        assert "sort" not in by_tag.lower(), by_tag
+        assert "TEMP B-TREE" not in by_tag, by_tag
         found, ((_, plan), *_) = planned(
             scene,
             connection,
