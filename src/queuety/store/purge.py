@@ -4,8 +4,9 @@ A run stays that somebody may still need: one that others wait for or will wait 
 one that is not clean. What is written to a run that has gone is answered as for one that is not there.
 
 A run with a long past goes in parts. Its row goes at once, so that nobody can bring it back to life, and in the same
-transaction a note is left: a checkpoint under its negative id. Whoever purges next deletes the rest of what is noted,
-some rows at a time. How histories are shortened stands in `prune`.
+transaction a note is left: a checkpoint under its negative id, whose `seq` tells how much of the history is gone.
+Whoever purges next deletes the rest of what is noted, some rows at a time. How histories are made shorter stands in
+`prune`.
 """
 
 from __future__ import annotations
@@ -270,36 +271,45 @@ def _delete(tx: Tx, ids: Sequence[int], long: Sequence[int]) -> None:
 def _finish(tx: Tx, rows: int) -> bool:
     """Deletes about so many rows of a run of which only they are left; False if there is none."""
     statements, cursor = tx.statements, tx.cursor
+    p = statements.parameter
     cursor.execute(
-        f"SELECT run_id FROM {statements.checkpoints} WHERE run_id < 0 ORDER BY run_id LIMIT 1"
+        f"SELECT run_id, seq FROM {statements.checkpoints} WHERE run_id < 0 ORDER BY run_id LIMIT 1"
         f"{statements.bulk.for_update}"
     )
     note = cursor.fetchone()
     if note is None:
         return False
-    run_id = -note[0]
-    for table, owner, rest in (
-        (statements.jobs, "workflow_id", ("id",)),
-        (statements.signals, "workflow_id", ("seq",)),
-        (statements.chunks, "workflow_id", ("visit", "branch", "number")),
-        (statements.history, "run_id", ("seq",)),
+    run_id, gone = -note[0], note[1]
+    for table, rest in (
+        (statements.jobs, ("id",)),
+        (statements.signals, ("seq",)),
+        (statements.chunks, ("visit", "branch", "number")),
     ):
-        rows -= _delete_first(tx, table, owner, rest, run_id, rows)
+        rows -= _delete_first(tx, table, ("workflow_id", *rest), run_id, rows)[0]
         if rows <= 0:
             return True
-    p = statements.parameter
-    cursor.execute(f"DELETE FROM {statements.checkpoints} WHERE run_id = {p}", [-run_id])
+    _, last = _delete_first(tx, statements.history, ("run_id", "seq"), run_id, rows, above=gone)
+    if last is None:
+        cursor.execute(f"DELETE FROM {statements.checkpoints} WHERE run_id = {p}", [-run_id])
+    else:
+        # Where the next part begins: MySQL reads over all that was deleted a moment ago.
+        cursor.execute(f"UPDATE {statements.checkpoints} SET seq = {p} WHERE run_id = {p}", [last[0], -run_id])
     return True
 
 
-def _delete_first(tx: Tx, table: str, owner: str, rest: Sequence[str], run_id: int, count: int) -> int:
-    """Deletes the first so many rows that a run has in this table, in the order of `rest`; says how many."""
+def _delete_first(
+    tx: Tx, table: str, key: Sequence[str], run_id: int, count: int, *, above: int | None = None
+) -> tuple[int, Sequence[Any] | None]:
+    """Deletes the first so many rows that a run has in this table, by the key that begins with the run; of a key of two
+    columns those `above` a value. Says how many, and which was the last; None if it was not that many."""
     cursor, p = tx.cursor, tx.statements.parameter
+    owner, *rest = key
     names = ", ".join(rest)
+    own, more = f"{owner} = {p}" + ("" if above is None else f" AND {rest[0]} > {p}"), [] if above is None else [above]
     cursor.execute(
-        f"SELECT {names} FROM {table} WHERE {owner} = {p} ORDER BY {names} LIMIT 1 OFFSET {p}", [run_id, count - 1]
+        f"SELECT {names} FROM {table} WHERE {own} ORDER BY {names} LIMIT 1 OFFSET {p}", [run_id, *more, count - 1]
     )
     last: Sequence[Any] | None = cursor.fetchone()
     upto = "" if last is None else f" AND ({names}) <= ({', '.join([p] * len(rest))})"
-    cursor.execute(f"DELETE FROM {table} WHERE {owner} = {p}{upto}", [run_id, *(last or ())])
-    return int(cursor.rowcount)
+    cursor.execute(f"DELETE FROM {table} WHERE {own}{upto}", [run_id, *more, *(last or ())])
+    return int(cursor.rowcount), last
