@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from queuety.app.core import read_count
-from queuety.app.repair import RepairVerbs
+from queuety.app.repair import RepairVerbs, checked_step
 from queuety.app.results import BulkResult
 from queuety.app.signals import SignalVerbs
 from queuety.app.steering import checked_by
@@ -92,7 +92,7 @@ class BulkVerbs(RepairVerbs, SignalVerbs):
         reason: str | None = None,
     ) -> BulkResult:
         """`rewind_workflow` for each."""
-        command = Rewind(to_step, self._given(with_state, "with_state"))
+        command = Rewind(checked_step(to_step, "to_step"), self._given(with_state, "with_state"))
         return self._each(where, command, checked_by(actor, reason, dry_run=dry_run), limit)
 
     def skip_steps(
@@ -106,7 +106,8 @@ class BulkVerbs(RepairVerbs, SignalVerbs):
         reason: str | None = None,
     ) -> BulkResult:
         """`skip_step` for each that is at this step."""
-        return self._each(where, SkipStep(step=step), checked_by(actor, reason, dry_run=dry_run), limit)
+        command = SkipStep(step=checked_step(step, "step"))
+        return self._each(where, command, checked_by(actor, reason, dry_run=dry_run), limit)
 
     def run_workflows_now(
         self,

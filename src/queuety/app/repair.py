@@ -35,7 +35,7 @@ class RepairVerbs(SteeringVerbs):
         paused one too. Raises `SnapshotMissingError` if the step has not settled or its history was pruned,
         `DefinitionError` if there is no such step, `InvalidStateError` for a cancelled or compensated run.
         """
-        command = Rewind(_step(to_step, "to_step"), self._given(with_state, "with_state"))
+        command = Rewind(checked_step(to_step, "to_step"), self._given(with_state, "with_state"))
         self._steer(workflow_id, command, checked_by(actor, reason))
 
     def fork_workflow(
@@ -54,7 +54,7 @@ class RepairVerbs(SteeringVerbs):
         `InvalidStateError` for a cancelled or compensated run, and without `at_step` for a completed one;
         `SnapshotMissingError` if the step was never entered.
         """
-        step = None if at_step is None else _step(at_step, "at_step")
+        step = None if at_step is None else checked_step(at_step, "at_step")
         given, by = self._given(with_state, "with_state"), checked_by(actor, reason)
         if known_id(workflow_id, "workflow_id") is None:
             raise NotFoundError(f"no workflow has the id {workflow_id}")
@@ -75,7 +75,7 @@ class RepairVerbs(SteeringVerbs):
         A failed run goes on, a paused one stays paused. With `step` only if that is the current one. Of two that skip
         at the same instant one is refused.
         """
-        named = None if step is None else _step(step, "step")
+        named = None if step is None else checked_step(step, "step")
         command = SkipStep(self._visit_of(workflow_id), named)
         self._steer(workflow_id, command, checked_by(actor, reason))
 
@@ -93,7 +93,7 @@ class RepairVerbs(SteeringVerbs):
         `_next_step` in the output says where. The step counts as done: it is undone with the others. Otherwise as
         `skip_step`. Raises `ConstraintViolation` if the output breaks a budget, `PayloadError` if it is not JSON.
         """
-        named = None if step is None else _step(step, "step")
+        named = None if step is None else checked_step(step, "step")
         command = CompleteStep(self._given(output, "output") or {}, self._visit_of(workflow_id), named)
         self._steer(workflow_id, command, checked_by(actor, reason))
 
@@ -138,7 +138,7 @@ class RepairVerbs(SteeringVerbs):
         return None if found is None else int(found["visit"])
 
 
-def _step(value: object, what: str) -> int | str:
+def checked_step(value: object, what: str) -> int | str:
     """A step's index or name. Raises `DefinitionError`."""
     if isinstance(value, str) or type(value) is int:
         return value
