@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,26 +12,21 @@ from queuety.model import (
     Cancel,
     JobStatus,
     KeepGroup,
-    KeepSignal,
     LetterKind,
     RetryRun,
-    Role,
     Send,
     StepSpec,
     Watch,
     WorkflowStatus,
 )
-from queuety.store import artifacts, letters, load, prune, purge, settle, tags
+from queuety.store import letters, load, purge, settle
 from queuety.store.door import Tx
 from queuety.store.load import Runs
 from queuety.store.purge import Place, Purged
 from tests.support.databases import Database
 from tests.support.hands import House, definition, failed, new_job, succeeded
-from tests.support.pasts import end, live
-
-OVER = (WorkflowStatus.COMPLETED, WorkflowStatus.CANCELLED)
-ALL = (*OVER, WorkflowStatus.FAILED)
-DAY = 86_400
+from tests.support.pasts import end
+from tests.support.purging import ALL, OVER, completed, furnish, owned_by, passed, purged, there
 
 
 @pytest.fixture
@@ -39,88 +34,6 @@ def house(database: Database) -> Iterator[House]:
     """Without a look at the invariants, which are asked where it matters."""
     with House(database.url) as made:
         yield made
-
-
-def purged(
-    house: House,
-    *,
-    statuses: Collection[WorkflowStatus] = ALL,
-    before_us: int | None = None,
-    after: Place | None = None,
-    limit: int = 100,
-) -> Purged:
-    """One call."""
-    before = house.clock.us if before_us is None else before_us
-    return house.door.write(
-        lambda tx: purge.purge_runs(tx, before_us=before, statuses=statuses, after=after, limit=limit)
-    )
-
-
-def passed(house: House, **more: Any) -> int:
-    """One pass; how many runs are gone."""
-    count, after = 0, None
-    while True:
-        found = purged(house, after=after, **more)
-        count, after = count + found.count, found.after
-        if after is None:
-            return count
-
-
-def there(house: House) -> list[int]:
-    return [row["id"] for row in house.rows("workflows")]
-
-
-def completed(house: House, count: int = 1, *, key: str | None = None) -> list[int]:
-    """Runs that have completed now; the clock is then a second later."""
-    runs = [house.dispatch(definition(), key=key)] if key else house.dispatch_many(definition(), [{}] * count)
-    hand = house.hand()
-    hand.work()
-    house.clock.advance(1)
-    return runs
-
-
-OWNED = ("workflows", "jobs", "history", "inbox", "signals", "groups", "watchers", "chunks")
-OWNED += ("checkpoints", "artifacts", "tags")
-
-
-def furnish(house: House, run: int, *, jobs: int = 1, chunks: int = 2, signals: int = 2) -> None:
-    """Something of the run in every table."""
-    later = house.clock.us + DAY * 1_000_000
-
-    def unit(tx: Tx) -> None:
-        effects: list[Any] = [KeepSignal(run, 1000 + number, "go", {}, 1) for number in range(signals)]
-        effects += [KeepGroup(run, "a", (900, 901)), Send(run, LetterKind.TIMER, later, None, 9)]
-        effects += [Send(run, LetterKind.DEADLINE, later), Watch(800, run, 1), Watch(run, 10**9, 1)]
-        settle.write(tx, settle.Plan.of(effects), {})
-        tx.statements.keep_checkpoints(tx.cursor, [(run, 1, "{}")])
-        tags.add(tx, [(run, "red"), (run, "blue")])
-        for key in ("x", "y"):
-            artifacts.put(
-                tx, run, key, kind="t", content="c", data=None, metadata="{}", step_index=0, now_us=1, is_fenced=True
-            )
-        rows = [(run, 1 + number % 3, number % 2, number, "1", 1) for number in range(chunks)]
-        tx.dialect.bulk.insert(tx.tables.chunks, ("workflow_id", "visit", "branch", "number", "content", "at_us"))(
-            tx.cursor, rows
-        )
-
-    house.door.write(unit)
-    buried = house.add(
-        *(new_job(role=Role.STEP, workflow_id=run, step_index=0, visit=1) for _ in range(jobs)),
-        new_job(role=Role.CLEANUP, workflow_id=run),
-    )
-    table = house.door.tables.jobs
-    house.door.write(
-        lambda tx: tx.connection.execute(
-            update(table).where(table.c.id.in_(buried)).values(phase="buried", completed_us=5)
-        )
-    )
-
-
-def owned_by(house: House, run: int) -> dict[str, int]:
-    """How many rows of each table say that they are this run's."""
-    owner = {"workflows": "id", "history": "run_id", "checkpoints": "run_id"}
-    found = {table: len(house.rows(table, **{owner.get(table, "workflow_id"): run})) for table in OWNED}
-    return found | {"waits": len(house.rows("watchers", waiter_id=run))}
 
 
 def test_everything_that_belongs_to_a_run_goes_with_it_and_nothing_of_others(house: House) -> None:
@@ -339,66 +252,6 @@ def test_who_writes_to_a_purged_run_is_answered(house: House) -> None:
     assert (row["status"], row["error_kind"]) == ("failed", "WaitUnsatisfiable")
 
 
-# Runs with a long past
-
-
-@pytest.fixture
-def long_run(house: House, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A run with far more rows than may go at once, of which one has the key `k`."""
-    monkeypatch.setattr(prune, "MOST_ROWS", 60)
-    monkeypatch.setattr(prune, "FEWEST_ROWS", 50)
-    (run,) = completed(house, key="k")
-    live(house, run, 300, visits=False)
-    furnish(house, run, jobs=70, chunks=130, signals=110)
-    return run
-
-
-def test_a_long_run_goes_at_once_for_others_and_its_rows_in_parts(house: House, long_run: int) -> None:
-    (other,) = completed(house)
-    found = purged(house, limit=1)
-    assert (found.count, found.after is None) == (1, False)
-    assert there(house) == [other]
-    left = owned_by(house, long_run)
-    assert {table for table, count in left.items() if count} == {"jobs", "signals", "chunks", "history"}
-    assert house.dispatch(definition(), key="k") != long_run
-    calls = 0
-    before = sum(left.values())
-    while house.rows("checkpoints"):
-        found = purged(house, after=found.after, limit=1)
-        assert (found.count, found.after is None) == (0, False)
-        now = sum(owned_by(house, long_run).values())
-        assert 0 <= before - now <= 50
-        before = now
-        calls += 1
-    assert set(owned_by(house, long_run).values()) == {0}
-    assert calls > (300 + 130 + 110 + 70) // 50
-    assert passed(house) == 1  # the other one
-
-
-def test_a_pass_ends_only_when_the_parts_are_gone(house: House, long_run: int) -> None:
-    assert passed(house, limit=1) == 1
-    assert set(owned_by(house, long_run).values()) == {0}
-    assert house.rows("checkpoints") == []
-
-
-def test_another_pass_finishes_what_one_has_left(house: House, long_run: int) -> None:
-    assert purged(house, limit=1).count == 1
-    with House(house.url, clock=house.clock) as other:
-        assert passed(other, limit=1) == 0
-    assert set(owned_by(house, long_run).values()) == {0}
-
-
-def test_two_that_finish_one_run_do_not_meet(house: House, long_run: int) -> None:
-    if house.door.dialect.writer_key() is not None:
-        pytest.skip("whoever may write has locked everything")
-    purged(house, limit=1)
-    with House(house.url, clock=house.clock) as other, other.door.engine.connect() as theirs:
-        with other.door.joined(theirs) as tx:
-            purge.purge_runs(tx, before_us=house.clock.us, statuses=ALL, after=None, limit=1)
-            assert purged(house, statuses=OVER) == Purged(0, None)
-        theirs.rollback()
-
-
 # Plain jobs
 
 
@@ -447,53 +300,3 @@ def test_a_pass_over_plain_jobs_goes_past_those_that_stay(house: House) -> None:
         seen.append((found.count, after is None))
     assert seen == [(1, False), (1, False), (1, True)]
     assert len(house.rows("jobs")) == len(jobs) - 3
-
-
-# Nothing half done
-
-
-def broken_before_each(house: House, act: Callable[[], object], rows: Callable[[], object]) -> int:
-    """Makes the transaction again and again, broken before one statement after the other: nothing is left of it.
-
-    Says how many statements it has.
-    """
-
-    class Broken(Exception):
-        pass
-
-    before, number = rows(), 0
-    while True:
-        left = [number]
-
-        def hook(statement: str, left: list[int] = left) -> None:
-            left[0] -= 1
-            if left[0] == -1 and statement != "COMMITTED":
-                raise Broken(statement)
-
-        house.door.on_statement = hook
-        try:
-            act()
-        except Broken:
-            house.door.on_statement = None
-            assert rows() == before, f"statement {number}"
-            number += 1
-            continue
-        finally:
-            house.door.on_statement = None
-        return number
-
-
-def test_a_purge_that_breaks_off_anywhere_has_done_nothing(house: House) -> None:
-    (run,) = completed(house)
-    furnish(house, run)
-    before = sum(owned_by(house, run).values())
-    assert broken_before_each(house, lambda: purged(house), lambda: owned_by(house, run)) > 15
-    assert (before > 15, sum(owned_by(house, run).values())) == (True, 0)
-
-
-def test_a_part_of_a_long_run_that_breaks_off_is_deleted_by_the_next(house: House, long_run: int) -> None:
-    broken_before_each(house, lambda: purged(house, limit=1), lambda: owned_by(house, long_run))
-    purged(house, limit=1)
-    broken_before_each(house, lambda: purged(house, limit=1), lambda: owned_by(house, long_run))
-    assert passed(house, limit=1) == 0
-    assert set(owned_by(house, long_run).values()) == {0}
