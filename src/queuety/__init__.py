@@ -25,6 +25,7 @@ from queuety.define.marks import (
 from queuety.define.templates import WorkflowTemplate
 from queuety.engine.migrating import Move, MoveVerdict
 from queuety.errors import Fail, Retry
+from queuety.inspect.artifacts import Artifact
 from queuety.inspect.diff import DefinitionVersion, WorkflowDiff
 from queuety.inspect.diff_runs import RunMove
 from queuety.inspect.diff_steps import DefinitionChange, Difference, StepChange, StepFate
@@ -36,6 +37,7 @@ from queuety.worker.context import current
 __version__ = "0.1.0"
 
 __all__ = [
+    "Artifact",
     "BulkResult",
     "Compensation",
     "DefinitionChange",

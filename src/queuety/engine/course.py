@@ -35,7 +35,6 @@ from queuety.model import (
     Send,
     SetTimer,
     Signalled,
-    StartRun,
     State,
     Succeeded,
     UseSignals,
@@ -219,6 +218,9 @@ class Course:
             job, span = attempt.job, attempt.span
             step_index, token = job.step_index, job.token
             if isinstance(attempt, Succeeded):
+                trace = attempt.output.get("_queuety_trace")
+                if trace is not None and "_queuety_trace" not in (control or {}):  # of a condition, say
+                    control = {**(control or {}), "_queuety_trace": trace}
                 if attempt.chunks:
                     control = {**(control or {}), "_chunks": list(attempt.chunks)}
             elif attempt.trace:
@@ -283,7 +285,7 @@ class Course:
             raise DefinitionError(no_such_step(self.run(), wish))
         changes, ledger = verdict.changes, self.workflow.ledger
         removed: tuple[str, ...] = ()
-        if bounds.is_bounded(self.definition) or StartRun in map(type, verdict.effects):
+        if bounds.is_bounded(self.definition):
             merged = {**(verdict.part.changes or {}), **changes} if verdict.part is not None else changes
             boundary = bounds.leaving(self.workflow, self.definition, merged, done_by(attempt), verdict.effects)
             removed, ledger = boundary.removed, boundary.ledger

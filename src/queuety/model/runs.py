@@ -17,8 +17,8 @@ class Workflow:
     run that it has started and is parked on stands there under `child`. `loops` counts the jumps of each repeat step,
     by its index as text, until it falls through. `is_watched`: other runs have asked to be told when it ends.
 
-    `ledger` is what only some runs keep: `cost`, the cost units used, where something is limited; `started`, how many
-    runs it has started that go their own way; `writers`, where keys are pruned, by key the step that wrote it last;
+    `ledger` is what only some runs keep: where something is limited `cost`, the cost units used, and `started`, how
+    many runs it has started that go their own way; `writers`, where keys are pruned, by key the step that wrote it last;
     `given`, those keys that had come with the run and were written since; and `undo`, how far the cleanup after its
     end is (`engine/cleanup.py`).
     """
