@@ -17,13 +17,15 @@ from queuety.inspect.waits import Standings, standings_for, wait_of
 from queuety.model import CleanupStatus, ErrorKind, Json, WorkflowStatus
 from queuety.model.deltas import fold
 from queuety.store.queries import Record, jobs, workflows
-from queuety.store.queries.workflows import Match
+from queuety.store.queries.workflows import Match, Words
 from queuety.store.schema import Tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 NO_FILTER: Final = WorkflowFilter()
+
+NO_WORDS: Final = Words()
 
 PROGRESSES: Final = 50
 """How many jobs' progress is told of a step that runs several."""
@@ -110,15 +112,9 @@ def _states(connection: Connection, tables: Tables, rows: Sequence[Record]) -> l
     states = folded(connection, tables, rows)
     known = outlines(connection, tables, {row["definition_hash"] for row in rows})
     standings = standings_for(connection, tables, rows)
-    ids = [row["id"] for row in rows]
-    tags, keys = workflows.tags(connection, tables, ids), workflows.artifact_keys(connection, tables, ids)
+    words = workflows.words(connection, tables, [row["id"] for row in rows])
     return [
-        replace(
-            _state(row, state, known[row["definition_hash"]], standings),
-            tags=tuple(sorted(tags.get(row["id"], ()))),
-            artifact_count=len(keys.get(row["id"], ())),
-            artifact_keys=tuple(sorted(keys.get(row["id"], ()))),
-        )
+        _state(row, state, known[row["definition_hash"]], standings, words.get(row["id"], NO_WORDS))
         for row, state in zip(rows, states, strict=True)
     ]
 
@@ -141,7 +137,7 @@ def folded(connection: Connection, tables: Tables, rows: Sequence[Record]) -> li
     ]
 
 
-def _state(row: Record, state: dict[str, Json], outline: Outline, standings: Standings) -> WorkflowState:
+def _state(row: Record, state: dict[str, Json], outline: Outline, standings: Standings, words: Words) -> WorkflowState:
     step = outline.step(row["current_step"])
     wait = wait_of(row, state, outline, standings)
     return WorkflowState(
@@ -160,8 +156,8 @@ def _state(row: Record, state: dict[str, Json], outline: Outline, standings: Sta
         definition_hash=row["definition_hash"],
         idempotency_key=row["idempotency_key"],
         budget=budget_of(row, state, outline),
-        artifact_count=0,
-        artifact_keys=(),
+        artifact_count=len(words.artifacts),
+        artifact_keys=tuple(sorted(words.artifacts)),
         parent_workflow_id=row["parent_id"],
         parent_step_index=row["parent_step"],
         error_message=row["error_message"],
@@ -174,4 +170,5 @@ def _state(row: Record, state: dict[str, Json], outline: Outline, standings: Sta
         failed_at=moment(row["failed_us"]),
         cancelled_at=moment(row["cancelled_us"]),
         deadline_at=moment(row["deadline_us"]),
+        tags=tuple(sorted(words.tags)),
     )

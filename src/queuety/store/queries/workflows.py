@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, false, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, false, literal_column, or_, select, union_all
 
 from queuety.model import WorkflowStatus
 from queuety.store.queries import Record
@@ -114,23 +114,25 @@ def named(connection: Connection, tables: Tables, ids: Collection[int]) -> list[
     return found
 
 
-def tags(connection: Connection, tables: Tables, ids: Collection[int]) -> dict[int, list[str]]:
-    """The tags of each of these runs that has any, in no particular order."""
-    return _texts(connection, tables.tags.c.workflow_id, tables.tags.c.tag, ids)
+@dataclass(slots=True)
+class Words:
+    """The tags of a run, and the names of what it has put aside; in no particular order."""
+
+    tags: list[str] = field(default_factory=list)
+    artifacts: list[str] = field(default_factory=list)
 
 
-def artifact_keys(connection: Connection, tables: Tables, ids: Collection[int]) -> dict[int, list[str]]:
-    """Under what names each of these runs has put something aside, if it has, in no particular order."""
-    return _texts(connection, tables.artifacts.c.workflow_id, tables.artifacts.c.name, ids)
-
-
-def _texts(
-    connection: Connection, of: ColumnElement[Any], text: ColumnElement[Any], ids: Collection[int]
-) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+def words(connection: Connection, tables: Tables, ids: Collection[int]) -> dict[int, Words]:
+    """The words of each of these runs that has any, in one statement for every `IDS_AT_ONCE`."""
+    tags, artifacts = tables.tags.c, tables.artifacts.c
+    found: dict[int, Words] = {}
     for some in batched(ids):
-        for run_id, value in connection.execute(select(of, text).where(of.in_(some))):
-            found.setdefault(run_id, []).append(value)
+        of_tags = select(tags.workflow_id, literal_column("1").label("is_tag"), tags.tag.label("word"))
+        of_artifacts = select(artifacts.workflow_id, literal_column("0").label("is_tag"), artifacts.name.label("word"))
+        both = union_all(of_tags.where(tags.workflow_id.in_(some)), of_artifacts.where(artifacts.workflow_id.in_(some)))
+        for run_id, is_tag, word in connection.execute(both):
+            own = found.setdefault(run_id, Words())
+            (own.tags if is_tag else own.artifacts).append(word)
     return found
 
 
