@@ -212,6 +212,9 @@ def test_a_run_that_was_moved_is_told_by_the_definition_of_the_time(app: Queuety
     assert (migrated.actor, migrated.output["to_step"], migrated.output["step_map"]["a"]) == ("Ada", 2, "was_a")
     assert app.workflow_state_at(run, "was_a") == app.workflow_state_at(run, 1) == {"a": 1}
     assert app.workflow_state_at(run, "new") is app.workflow_state_at(run, 0) is None
+    jobs = app.list_jobs(workflow_id=run, status="completed", cleanup=True)
+    assert [name(job.handler) for job in jobs] == ["undo_first", "first"]
+    assert [app.job_status(job.id) for job in jobs] == jobs
     lines = app.logs(event="completed")
     assert sorted(name(line.handler) or "" for line in lines) == ["first", "undo_first"]
     assert app.logs(since=3_600, event="completed") == lines[::-1]

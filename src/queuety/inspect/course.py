@@ -108,10 +108,10 @@ class Eras:
         if isinstance(left, str):
             self._moves.setdefault(run_id, {})[seq] = left
 
-    def look(self, run_id: int, *, from_seq: int) -> None:
-        """Finds where the run changed its definition from this row on."""
-        for seq, control in past.migrations(self._connection, self._tables, run_id, from_seq=from_seq):
-            self.note(run_id, seq, control)
+    def look(self, firsts: Mapping[int, int]) -> None:
+        """Finds where these runs changed their definition, each from the row given for it on."""
+        for row in past.migrations(self._connection, self._tables, firsts):
+            self.note(row["run_id"], row["seq"], row["control"])
 
     def outline(self, run_id: int, seq: int) -> Outline:
         """What the run was to do at this row; an empty outline where that is not there to be read."""

@@ -7,13 +7,14 @@ definition; when it was added is not recorded, so `created_at` and `available_at
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from queuety.codec import decode
 from queuety.errors import DefinitionError
+from queuety.inspect.course import Eras
 from queuety.inspect.limits import checked_count
-from queuety.inspect.outline import Outline, all_outlines, outlines
+from queuety.inspect.outline import Outline, all_outlines
 from queuety.inspect.states import JobState, moment
 from queuety.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, JobPhase, JobStatus, Priority
 from queuety.store.queries import Record, history, jobs
@@ -38,9 +39,7 @@ def job_status(connection: Connection, tables: Tables, job_id: int) -> JobState 
     if row is not None:
         return _from_row(row)
     done = history.completed_step(connection, tables, job_id)
-    if done is None:
-        return None
-    return _from_history(done, outlines(connection, tables, [done["definition_hash"]])[done["definition_hash"]])
+    return None if done is None else _of_then(connection, tables, [done])[0]
 
 
 def list_jobs(
@@ -132,22 +131,29 @@ def _completed_steps(
     limit: int,
 ) -> list[JobState]:
     """The newest of them, at most `limit`. Their queue stands in the definition, so other queues' are passed over."""
-    known: dict[str, Outline] = {}
-    if queue is not None:
-        known = all_outlines(connection, tables)
-        if not _uses(known, queue):
-            return []
+    if queue is not None and not _uses(all_outlines(connection, tables), queue):
+        return []
     found: list[JobState] = []
     size = limit if queue is None else max(limit, _PAGE)
     while len(found) < limit:
         rows = history.completed_steps(connection, tables, workflow_id=workflow_id, before_id=before_id, limit=size)
-        known |= outlines(connection, tables, {row["definition_hash"] for row in rows} - known.keys())
-        steps = (_from_history(row, known[row["definition_hash"]]) for row in rows)
+        steps = _of_then(connection, tables, rows)
         found.extend(step for step in steps if queue is None or step.queue == queue)
         if len(rows) < size:
             break
         before_id = rows[-1]["job_id"]
     return found[:limit]
+
+
+def _of_then(connection: Connection, tables: Tables, rows: Sequence[Record]) -> list[JobState]:
+    """Jobs of steps by the definitions that their runs had then."""
+    eras = Eras(connection, tables)
+    eras.know({row["run_id"]: row["definition_hash"] for row in rows})
+    firsts: dict[int, int] = {}
+    for row in rows:
+        firsts[row["run_id"]] = min(row["seq"], firsts.get(row["run_id"], row["seq"]))
+    eras.look(firsts)
+    return [_from_history(row, eras.outline(row["run_id"], row["seq"])) for row in rows]
 
 
 def _uses(known: Mapping[str, Outline], queue: str) -> bool:

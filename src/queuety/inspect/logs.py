@@ -17,7 +17,7 @@ from queuety.inspect.course import Eras
 from queuety.inspect.limits import checked_count
 from queuety.inspect.logged import EVENTS, LogRow, completed_line, entries_of, lines_of, started_line
 from queuety.model import Entry
-from queuety.store.queries import Record, logs, past
+from queuety.store.queries import Record, logs
 from queuety.store.queries.logs import Mark, Span
 from queuety.store.schema import Tables
 
@@ -99,7 +99,7 @@ class _Reading:
         if run_id is None and wanted.job_id is not None:
             run_id = logs.run_of_job(connection, tables, wanted.job_id)
         if run_id is not None:
-            self._eras.look(run_id, from_seq=0)
+            self._eras.look({run_id: 0})
         self._has_looked = run_id is not None
 
     def groups(self) -> Iterator[Group]:
@@ -160,8 +160,10 @@ class _Reading:
         self._eras.know({id_: run["definition_hash"] for id_, run in runs.items()})
         if self._has_looked:
             return
-        # Backwards, what changed a definition after a row was read before it.
-        moves = past.migrations_of(self._connection, self._tables, runs) if self._wanted.forwards else rows
-        for row in moves:
+        if self._wanted.forwards:
+            # The rows are in order, so that the first of a run comes last here, and stays.
+            self._eras.look({row["run_id"]: row["seq"] for row in reversed(rows) if row["run_id"] in runs})
+            return
+        for row in rows:  # backwards, what changed a definition after a row was read before it
             if row["control"]:
                 self._eras.note(row["run_id"], row["seq"], row["control"])

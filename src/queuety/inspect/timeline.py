@@ -103,7 +103,7 @@ def _told(connection: Connection, tables: Tables, run: Record, rows: Sequence[Re
     undone = {seq for row in rows if (seq := undone_at(row)) is not None}
     eras = Eras(connection, tables)
     eras.know({run_id: run["definition_hash"]})
-    eras.look(run_id, from_seq=min((first, *undone)))
+    eras.look({run_id: min((first, *undone))})
     states = states_as_of(connection, tables, run_id, undone)
     walk = _Walk(connection, tables, run_id, first_row=rows[0])
     events: list[TimelineEvent] = []

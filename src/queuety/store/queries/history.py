@@ -136,6 +136,7 @@ def _completed_steps(tables: Tables) -> Select[tuple[object, ...]]:
         select(
             history.c.job_id,
             history.c.run_id,
+            history.c.seq,
             history.c.step_index,
             history.c.entry,
             history.c.branch,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from sqlalchemy import Connection, and_, func, or_, select
 
 from queuety.model import Entry
 from queuety.store.queries import Record
-from queuety.store.queries.workflows import batched
+from queuety.store.queries.workflows import AT_ONCE
 from queuety.store.schema import Tables
 
 _SETTLING = [entry.value for entry in Entry if entry.settles]
@@ -103,26 +104,18 @@ _NO_ATTEMPT = [Entry.NOTED.value, Entry.CLEANED.value, Entry.UNCLEANED.value]
 """Entries that tell of no attempt at a step, or that nobody is told of."""
 
 
-def migrations(connection: Connection, tables: Tables, run_id: int, *, from_seq: int) -> list[tuple[int, str]]:
-    """Where the run has changed its definition, from this row on, in order: (`seq`, the control that says how)."""
-    columns = tables.history.c
-    query = (
-        select(columns.seq, columns.control)
-        .where(columns.run_id == run_id, columns.seq >= from_seq, columns.entry == Entry.MIGRATED.value)
-        .order_by(columns.seq)
-    )
-    return [(row.seq, row.control) for row in connection.execute(query)]
+def migrations(connection: Connection, tables: Tables, firsts: Mapping[int, int]) -> list[Record]:
+    """Where these runs have changed their definition, each from the row given for it on: `run_id`, `seq`, `control`.
 
-
-def migrations_of(connection: Connection, tables: Tables, run_ids: Collection[int]) -> list[Record]:
-    """The same of several runs, wherever it happened: `run_id`, `seq` and `control`. It reads all their rows."""
+    It reads their rows from there to their ends.
+    """
     columns = tables.history.c
     found: list[Record] = []
-    for some in batched(run_ids):
-        query = (
-            select(columns.run_id, columns.seq, columns.control)
-            .where(columns.run_id.in_(some), columns.entry == Entry.MIGRATED.value)
-            .order_by(columns.run_id, columns.seq)
+    pending = iter(sorted(firsts.items()))
+    while some := list(islice(pending, AT_ONCE)):
+        ranges = (and_(columns.run_id == run_id, columns.seq >= seq) for run_id, seq in some)
+        query = select(columns.run_id, columns.seq, columns.control).where(
+            columns.entry == Entry.MIGRATED.value, or_(*ranges)
         )
         found += connection.execute(query).mappings()
     return found
