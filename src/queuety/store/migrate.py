@@ -155,7 +155,8 @@ def _build_indexes(door: Door, found: str, chain: Chain) -> None:
 
     revisions = ScriptDirectory.from_config(_config(chain)).iterate_revisions(chain.head, found)
     wanted = [index for revision in revisions for index in getattr(revision.module, "INDEXES", ())]
-    if not wanted or not door.dialect.builds_indexes_apart:
+    build_index = door.dialect.build_index
+    if not wanted or build_index is None:
         return
     prefix = door.tables.prefix
     apart = Engine(door.engine.pool.recreate(), door.engine.dialect, door.engine.url)
@@ -166,7 +167,7 @@ def _build_indexes(door: Door, found: str, chain: Chain) -> None:
                 name, table = f"ix_{prefix}{index.name}", f"{prefix}{index.table}"
                 if not inspect(connection).has_table(table):  # one that these revisions make
                     continue
-                door.dialect.build_index(connection, name, table, index.columns, index.where)
+                build_index(connection, name, table, index.columns, index.where)
     finally:
         apart.dispose()
 

@@ -86,6 +86,14 @@ class Cursor(Protocol):
     def close(self) -> None: ...
 
 
+class BuildIndex(Protocol):
+    """Builds an index while others write to the table, on a connection that commits every statement by itself."""
+
+    def __call__(
+        self, connection: Connection, name: str, table: str, columns: Sequence[str], where: str | None, /
+    ) -> None: ...
+
+
 class Usual:
     """What a database does where nothing else is said: mostly nothing."""
 
@@ -93,8 +101,8 @@ class Usual:
     """Reads the database's clock in microseconds since the epoch; None where it is this host's clock."""
     tells: ClassVar[bool] = False
     """True if the database can wake those who sleep: `notify` and `listen` do something."""
-    builds_indexes_apart: ClassVar[bool] = False
-    """True if an index is better built before a migration than in its transaction (`build_index`)."""
+    build_index: ClassVar[BuildIndex | None] = None
+    """Builds an index before a migration, where its own way would keep writers out. Whoever broke off begins anew."""
     is_private: bool = False
     """True if the database lives in one connection of this process: all share it, and it must never be closed."""
 
@@ -165,12 +173,6 @@ class Usual:
 
     def unlock_migrations(self, connection: Connection, name: str) -> None:
         """Ends what `lock_migrations` began, where the end of the transaction does not."""
-
-    def build_index(
-        self, connection: Connection, name: str, table: str, columns: Sequence[str], where: str | None
-    ) -> None:
-        """Builds an index while others write to the table. The connection commits every statement by itself, and this
-        may be called again after it broke off."""
 
     def identifier_collation(self, connection: Connection) -> str | None:
         """The collation that compares text byte for byte, blanks at its end included; None if it is the usual one."""
