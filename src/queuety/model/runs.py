@@ -18,9 +18,9 @@ class Workflow:
     by its index as text, until it falls through. `is_watched`: other runs have asked to be told when it ends.
 
     `ledger` is what only some runs keep: where something is limited `cost`, the cost units used, and `started`, how
-    many runs it has started that go their own way; `writers`, where keys are pruned, by key the step that wrote it last;
-    `given`, those keys that had come with the run and were written since; and `undo`, how far the cleanup after its
-    end is (`engine/cleanup.py`).
+    many runs it has started that go their own way; `writers`, where keys are pruned, by key the step that wrote it
+    last; `given`, those keys that had come with the run and were written since; and `undo`, how far the cleanup after
+    its end is (`engine/cleanup.py`).
     """
 
     id: int
