@@ -249,6 +249,26 @@ def test_a_run_that_goes_back_and_fails_at_once_does_not_undo_what_it_went_back_
     assert clean(stage) == [("undo_d", {"a": 7}), ("undo_a", {"a": []})]
 
 
+def test_nor_where_nothing_settles_on_the_way() -> None:
+    settings = {"items_key": "a", "result_key": "out", "mode": "all"}
+    each = StepSpec("for_each", "each", HandlerRef("app:item"), settings=settings)
+    stage = Stage(saga(doing("a"), each, doing("b"), then("c")))
+    stage.succeed({"a": []})
+    stage.succeed({"b": 1})
+    stage.command(Rewind(0, with_state={"a": 7}))
+    assert clean(stage) == [("undo_a", {"a": []})]
+
+
+def test_a_step_that_is_skipped_in_the_turn_in_which_the_run_fails_is_not_undone() -> None:
+    settings = {"items_key": "a", "result_key": "out", "mode": "all"}
+    each = StepSpec("for_each", "each", HandlerRef("app:item"), settings=settings)
+    for command, undone_then in ((SkipStep(), ["undo_a"]), (CompleteStep({}), ["undo_b", "undo_a"])):
+        stage = Stage(saga(doing("a"), doing("b"), each))
+        stage.succeed({"a": 7})
+        stage.command(command)
+        assert [name for name, _ in clean(stage)] == undone_then
+
+
 def test_what_settled_in_the_very_turn_in_which_the_run_failed_is_undone() -> None:
     settings = {"items_key": "items", "result_key": "out", "mode": "all"}
     each = StepSpec("for_each", "each", HandlerRef("app:item"), settings=settings)
@@ -421,6 +441,16 @@ def test_a_deadline_calls_its_own_handler_after_the_steps_were_undone() -> None:
     assert how_it_ended(stage) == ("failed", "completed")
 
 
+def test_a_run_that_is_cancelled_before_its_deadlines_handler_was_called_has_both_called() -> None:
+    first, last = HandlerRef("app:too_late"), HandlerRef("app:cancelled")
+    stage = Stage(saga(doing("a"), then("b"), deadline_s=9, on_deadline=first, on_cancel=last))
+    stage.succeed({"a": 1})
+    stage.remind()
+    stage.command(Cancel())
+    assert [name for name, _ in clean(stage)] == ["undo_a", "too_late", "cancelled"]
+    assert how_it_ended(stage) == ("cancelled", "completed")
+
+
 def test_a_deadline_without_compensation_calls_its_handler_alone() -> None:
     stage = Stage(flow(doing("a"), then("b"), deadline_s=9, on_deadline=HandlerRef("app:too_late")))
     stage.succeed({"a": 1})
@@ -535,6 +565,16 @@ def test_a_run_that_is_retried_while_a_child_is_still_cleaning_up_starts_another
     assert (world[1].status, world[1].runtime) == ("running", {"child": 3})
     assert cleanups(world) == [(2, "undo_a")]
     assert (world[1].status, world[1].runtime) == ("running", {"child": 3})
+
+
+def test_a_run_that_is_retried_before_its_child_has_heard_is_parked_on_it_as_before() -> None:
+    world = Several()
+    world.start(1, flow(within(CHILD), then("end"), deadline_s=9))
+    world.now_us = 9 * SECOND
+    world.tell(1, DeadlinePassed())
+    assert world[1].runtime == {"child": 2, "awaits": True}
+    world.command(1, RetryRun())
+    assert (world[1].status, world[1].runtime) == ("running", {"child": 2})
 
 
 def test_a_cancel_while_the_child_is_still_cleaning_up_waits_for_it_too() -> None:

@@ -412,16 +412,32 @@ def test_a_signal_is_given_back_once_however_often_it_was_used() -> None:
     assert stage.signals == []
 
 
-def test_a_rewind_that_is_taken_back_has_its_signals_used_again() -> None:
-    stage = Stage(flow(then("a"), signalled(step="w"), then("c"), then("d")))
+def back_before_a_wait() -> Stage:
+    """The wait has used the signal, a step after it has settled, and the run has gone back before it."""
+    stage = Stage(flow(then("a"), then("b"), signalled(step="w"), then("c"), then("d")))
     stage.signal("go", {"n": 1})
-    stage.succeed()
-    stage.succeed({"c": 1})
-    stage.command(Pause())
+    for name in "abc":
+        stage.succeed({name: 1})
     stage.command(Rewind(0))
-    stage.command(Rewind(2))
-    assert at(stage) == ("running", 3, {"n": 1, "c": 1})
+    assert [signal.payload for signal in stage.signals] == [{"n": 1}]
+    return stage
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_rewind_that_is_taken_back_has_its_signals_used_again(again: bool) -> None:
+    stage = back_before_a_wait()
+    if again:
+        stage.succeed({"b": 2})
+        assert (stage.workflow.current_step, stage.signals) == (3, [])
+    stage.command(Rewind("c"))
+    assert at(stage) == ("running", 4, {"a": 1, "b": 1, "n": 1, "c": 1})
     assert stage.signals == [], "the wait that counts again has used it"
+
+
+def test_a_fork_of_what_was_taken_back_has_its_signals_used() -> None:
+    stage = back_before_a_wait()
+    there, here = fork_of(stage, at_step="d").seed, fork_of(stage).seed
+    assert (there and there.signals, here and here.signals) == ((), (("go", {"n": 1}),))
 
 
 def test_the_latest_time_that_a_step_has_settled_counts() -> None:
@@ -862,6 +878,14 @@ def test_a_patch_leaves_everything_else_of_a_run_as_it_stands(stand: Callable[[]
     assert (run.status, run.runtime, run.current_step, run.error_message, stage.timers) == (
         before.status, before.runtime, before.current_step, before.error_message, timers,
     )  # fmt: skip
+
+
+def test_who_wrote_a_key_that_is_taken_out_is_forgotten() -> None:
+    stage = Stage(flow(then("a"), then("b"), then("c"), prune_after=9))
+    stage.succeed({"x": 1, "y": 1})
+    stage.command(PatchState({}, removed=("x",)))
+    stage.succeed({})
+    assert stage.workflow.ledger == {"writers": {"y": 0}}
 
 
 # retry with state
