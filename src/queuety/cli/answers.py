@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from queuety.cli.escapes import escaped_text
-from queuety.cli.options import FormatOption, IdArgument, command
+from queuety.cli.options import FormatOption, IdArgument, an_id, command
 from queuety.cli.output import Format, readable, say, show_json, show_json_line
 from queuety.cli.target import Place
 from queuety.cli.workflows import found_run
@@ -15,11 +15,15 @@ from queuety.cli.workflows import found_run
 
 def add_to(root: typer.Typer, workflow: typer.Typer) -> None:
     """Adds the commands of this file."""
-    command(root, "why", panel="Workflows")(why)
+    command(root, "why")(why)
     command(workflow, "stream")(stream)
 
 
-def why(place: Place, id_: IdArgument, form: FormatOption = Format.TABLE) -> None:
+def why(
+    place: Place,
+    id_: Annotated[int, typer.Argument(parser=an_id, metavar="ID", help="The run, or the job.", show_default=False)],
+    form: FormatOption = Format.TABLE,
+) -> None:
     """Say in plain words why a workflow or a job is not running."""
     with place.opened() as app:
         found = app.why(id_)
@@ -38,9 +42,10 @@ def stream(
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Write what a run's streaming steps yield, from the first chunk on, until the run has ended.
+    """Write what a run's streaming steps yield, as it comes.
 
-    Text is written as it comes, any other value on a line of its own. As JSON every chunk is one line.
+    From the first chunk on, until the run has ended. Text is written as it is, any other value on a line of its own. As
+    JSON every chunk is one line.
     """
     is_at_start = True
     with place.opened() as app:

@@ -15,7 +15,7 @@ import typer
 from queuety import codec
 from queuety.cli import inputs
 from queuety.cli.exits import Code, Refusal
-from queuety.cli.options import FormatOption, IdArgument, command
+from queuety.cli.options import LARGEST_COUNT, FormatOption, IdArgument, command, whole
 from queuety.cli.output import Column, Format, readable, say, short, show_facts, show_json, show_table
 from queuety.cli.target import Place, now_of
 from queuety.cli.times import ago, both, exact
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from queuety.inspect.artifacts import Artifact
 
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", show_default=False)]
+KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Its name in the run.", show_default=False)]
 
 
 def add_to(group: typer.Typer) -> None:
@@ -46,7 +46,7 @@ def artifacts(
     with_content: Annotated[bool, typer.Option("--with-content", help="Show what each holds, too.")] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """List what a run has put aside, by key."""
+    """List what a run has put aside: its artifacts."""
     with place.opened() as app:
         found_run(app, workflow_id)
         found = app.workflow_artifacts(workflow_id, include_content=with_content)
@@ -79,7 +79,7 @@ def artifact(
     force: Annotated[bool, typer.Option("--force", help="With --output: replace a file that is there.")] = False,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one thing that a run has put aside, or write its content to a file."""
+    """Show one artifact, or write its content to a file."""
     if force and output in (None, "-"):
         raise Refusal("--force goes with --output FILE")
     with place.opened() as app:
@@ -116,13 +116,21 @@ def put_artifact(
     ],
     kind: Annotated[
         str,
-        typer.Option("--kind", help="json is for a JSON value, binary for bytes, any other for text, or bytes."),
+        typer.Option(
+            "--kind", metavar="KIND", help="json is for a JSON value, binary for bytes, any other for text, or bytes."
+        ),
     ] = "json",
-    step: Annotated[int | None, typer.Option("--step", metavar="INDEX", min=0, help="The step that it is of.")] = None,
+    step: Annotated[
+        int | None,
+        typer.Option("--step", parser=whole(0, LARGEST_COUNT), metavar="INDEX", help="The step that it is of."),
+    ] = None,
     metadata: Annotated[str | None, typer.Option("--metadata", metavar="JSON", help=inputs.PAYLOAD_HELP)] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Put something aside for a run; what it had under that key is replaced."""
+    """Put something aside for a run, under a key.
+
+    What it had under that key is replaced.
+    """
     if content == "-" and metadata == "-":
         raise Refusal("CONTENT and --metadata cannot both be read from stdin")
     about = inputs.payload(metadata, what="--metadata")
@@ -137,7 +145,10 @@ def put_artifact(
 
 
 def delete_artifact(place: Place, workflow_id: IdArgument, key: KeyArgument) -> None:
-    """Forget something that a run has put aside; nothing happens if there is nothing."""
+    """Forget something that a run has put aside.
+
+    Nothing happens if there is nothing.
+    """
     with place.opened() as app:
         found_run(app, workflow_id)
         app.delete_workflow_artifact(workflow_id, key)

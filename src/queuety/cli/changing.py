@@ -11,7 +11,7 @@ from queuety.app.results import BulkResult
 from queuety.cli import starts
 from queuety.cli.exits import Refusal
 from queuety.cli.many import By, asked, tell
-from queuety.cli.options import LARGEST_ID, FormatOption, LimitOption, command
+from queuety.cli.options import FormatOption, LimitOption, a_count, an_id, command
 from queuety.cli.output import Column, Format, readable, say, short, show_json, show_table
 from queuety.cli.target import Place
 from queuety.cli.times import exact
@@ -60,7 +60,7 @@ def diff(
     limit: LimitOption = 100,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show the versions of a workflow, what changed, and which open runs could move to another one."""
+    """Show versions, changes, and which open runs could move."""
     with place.opened() as app:
         found = app.workflow_diff(name, _meant(to, app, place), from_, step_map=_map(step_map), limit=limit)
     if form is Format.JSON:
@@ -73,24 +73,31 @@ def migrate(
     place: Place,
     ids: Annotated[
         list[int] | None,
-        typer.Argument(min=1, max=LARGEST_ID, metavar="ID", help="The runs.", show_default=False),
+        typer.Argument(parser=an_id, metavar="ID", help="The runs.", show_default=False),
     ] = None,
     to: Annotated[
         str, typer.Option("--to", metavar="VERSION", help=f"The version to move to. {TARGET_HELP}", show_default=False)
     ] = "",
     name: Annotated[
-        str | None, typer.Option("--name", help="Instead of ids: all open runs of this workflow.", show_default=False)
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="Instead of ids: all open runs of this workflow.", show_default=False
+        ),
     ] = None,
     step_map: MapOption = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, max=2**31 - 1, help="With --name: move at most so many, the oldest.")
+        int | None,
+        typer.Option("--limit", parser=a_count, metavar="N", help="With --name: move at most so many, the oldest."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and refused; do nothing.")] = False,
     *,
     by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Move runs to another version of their workflow; each goes on from where it stands."""
+    """Move runs to another version of their workflow.
+
+    Each goes on from where it stands.
+    """
     if not to.strip():
         raise Refusal(
             "say --to: the version to move to, as `queuety workflow diff NAME` lists them, or module:attribute"

@@ -51,7 +51,7 @@ def graph(
     ] = None,
     workflows: WorkflowsOption = None,
 ) -> None:
-    """Draw a workflow before it runs, or a run with how each of its steps stands."""
+    """Draw a workflow, or a run with how each step stands."""
     if target.isdecimal():
         with place.opened() as app:
             drawn = app.workflow_graph(int(target), form.value)

@@ -12,6 +12,7 @@ import typer
 from queuety.cli.escapes import escaped_lines
 from queuety.cli.exits import Code, Refusal, reported
 from queuety.cli.options import (
+    LARGEST_COUNT,
     LARGEST_ID,
     AppOption,
     Common,
@@ -22,7 +23,9 @@ from queuety.cli.options import (
     JsonOption,
     LimitOption,
     PrefixOption,
+    an_id,
     command,
+    whole,
 )
 from queuety.cli.output import Column, Format, readable, say, short, show_facts, show_json, show_table
 from queuety.cli.spans import seconds_of
@@ -43,17 +46,21 @@ def add_to(root: typer.Typer, workflow: typer.Typer) -> None:
     command(workflow, "timeline")(timeline)
     command(workflow, "state-at")(state_at)
     command(workflow, "trace")(trace)
-    root.add_typer(log, name="log", rich_help_panel="Workflows")
+    root.add_typer(log, name="log")
 
 
 def timeline(
     place: Place,
     workflow_id: IdArgument,
     limit: LimitOption = 100,
-    offset: Annotated[int, typer.Option("--offset", min=0, max=2**31 - 1, help="How many to pass over.")] = 0,
+    offset: Annotated[
+        int, typer.Option("--offset", parser=whole(0, LARGEST_COUNT), metavar="N", help="How many to pass over.")
+    ] = 0,
     after: Annotated[
         int | None,
-        typer.Option("--after", metavar="EVENT", min=0, max=LARGEST_ID, help="Go on after the event with this id."),
+        typer.Option(
+            "--after", parser=whole(0, LARGEST_ID), metavar="EVENT", help="Go on after the event with this id."
+        ),
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -86,7 +93,10 @@ def state_at(
     step: Annotated[str, typer.Argument(metavar="STEP", help="Its index, from 0, or its name.", show_default=False)],
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show a run's state, as JSON, as it was once a step had settled last."""
+    """Show the state as it was once a step had settled.
+
+    As JSON. A step that has settled several times is meant as it did so last.
+    """
     with place.opened() as app:
         state = app.workflow_state_at(workflow_id, int(step) if step.isdecimal() and len(step) < 10 else step)
         if state is None:
@@ -110,7 +120,10 @@ def trace(
     states: Annotated[bool, typer.Option("--states/--no-states", help="Whether events tell states and inputs.")] = True,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Show all that is known of a run: the whole as JSON, for people how each step went and how much there is."""
+    """Show all that is known of a run.
+
+    The whole with --json; for people how each step went, and how much there is.
+    """
     with place.opened() as app:
         found_run(app, workflow_id)
         bundle = app.workflow_trace(workflow_id, states=states)
@@ -137,13 +150,13 @@ def trace(
 def queuety_log(
     context: typer.Context,
     workflow: Annotated[
-        int | None, typer.Option("--workflow", metavar="ID", min=1, max=LARGEST_ID, help="Only this run's.")
+        int | None, typer.Option("--workflow", parser=an_id, metavar="ID", help="Only this run's.")
     ] = None,
-    job: Annotated[
-        int | None, typer.Option("--job", metavar="ID", min=1, max=LARGEST_ID, help="Only this job's.")
+    job: Annotated[int | None, typer.Option("--job", parser=an_id, metavar="ID", help="Only this job's.")] = None,
+    handler: Annotated[str | None, typer.Option("--handler", metavar="HANDLER", help="Only this handler's.")] = None,
+    event: Annotated[
+        str | None, typer.Option("--event", metavar="EVENT", help="Only these: started, failed, workflow_failed …")
     ] = None,
-    handler: Annotated[str | None, typer.Option("--handler", help="Only this handler's.")] = None,
-    event: Annotated[str | None, typer.Option("--event", help="Only these: started, failed, workflow_failed …")] = None,
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="WHEN", help="From then on: 2h ago, or 2026-01-31T12:00 (UTC unless it says)."),
@@ -156,7 +169,10 @@ def queuety_log(
     table_prefix: PrefixOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Show what has happened to runs and jobs, the newest first; of one run or job, and with --since, the oldest."""
+    """Show what has happened to runs and jobs.
+
+    The newest comes first; of one run or job, and with --since, the oldest.
+    """
     common = Common(app, database, table_prefix, debug)
     context.obj = common.over(context.obj) if isinstance(context.obj, Common) else common
     if context.invoked_subcommand is not None:

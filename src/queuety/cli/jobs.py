@@ -12,7 +12,7 @@ import typer
 from queuety.cli import inputs
 from queuety.cli.escapes import escaped_lines
 from queuety.cli.exits import Code, Refusal
-from queuety.cli.options import LARGEST_ID, FormatOption, IdArgument, LimitOption, command
+from queuety.cli.options import FormatOption, LimitOption, an_id, command, listed
 from queuety.cli.output import Column, Format, readable, say, short, show_facts, show_json, show_table
 from queuety.cli.target import Place, now_of
 from queuety.cli.times import ago, both, exact, span
@@ -25,25 +25,30 @@ if TYPE_CHECKING:
 
 def add_to(root: typer.Typer) -> None:
     """Adds the commands of this file."""
-    panel = "Jobs"
-    command(root, "dispatch", panel=panel)(dispatch)
-    command(root, "list", panel=panel)(list_jobs)
-    command(root, "inspect", panel=panel)(inspect)
+    command(root, "dispatch")(dispatch)
+    command(root, "list")(list_jobs)
+    command(root, "inspect")(inspect)
 
 
 def dispatch(
     place: Place,
-    handler: Annotated[str, typer.Argument(help="module:name of a job, or an alias that the application registers.")],
+    handler: Annotated[
+        str, typer.Argument(metavar="HANDLER", help="module:name of a job, or an alias that the application registers.")
+    ],
     payload: Annotated[str | None, typer.Option("--payload", metavar="JSON", help=inputs.PAYLOAD_HELP)] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Else the handler's, else default.")] = None,
-    priority: Annotated[str | None, typer.Option("--priority", help=inputs.PRIORITY_HELP)] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="QUEUE", help="Else the handler's, else default.")
+    ] = None,
+    priority: Annotated[str | None, typer.Option("--priority", metavar="PRIORITY", help=inputs.PRIORITY_HELP)] = None,
     delay: Annotated[
         float | None, typer.Option("--delay", metavar="SECONDS", help="Not before so long from now.")
     ] = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", help="How often it is tried at most.")] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", metavar="N", help="How often it is tried at most.")
+    ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Add a job. It prints the id."""
+    """Add a job, and print its id."""
     given, urgency = inputs.payload(payload), inputs.priority(priority)
     with place.opened(makes_tables=True) as app:
         job_id = app.dispatch(handler, given, queue=queue, priority=urgency, delay=delay, max_attempts=max_attempts)
@@ -55,10 +60,13 @@ def dispatch(
 
 def list_jobs(
     place: Place,
-    queue: Annotated[str | None, typer.Option("--queue", help="Only those of this queue.")] = None,
-    status: Annotated[JobStatus | None, typer.Option("--status", help="Only those that stand so.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Only those of this queue.")] = None,
+    status: Annotated[
+        JobStatus | None,
+        typer.Option("--status", metavar="STATUS", help=f"Only those that stand so: {listed(JobStatus)}."),
+    ] = None,
     workflow: Annotated[
-        int | None, typer.Option("--workflow", metavar="ID", min=1, max=LARGEST_ID, help="Only those of this workflow.")
+        int | None, typer.Option("--workflow", parser=an_id, metavar="ID", help="Only those of this workflow.")
     ] = None,
     cleanup: Annotated[bool, typer.Option("--cleanup", help="Those too that clean up after a run.")] = False,
     limit: LimitOption = 50,
@@ -83,7 +91,11 @@ def list_jobs(
     show_table(columns, [_row(job, now) for job in jobs], empty="no jobs")
 
 
-def inspect(place: Place, job_id: IdArgument, form: FormatOption = Format.TABLE) -> None:
+def inspect(
+    place: Place,
+    job_id: Annotated[int, typer.Argument(parser=an_id, metavar="ID", help="The job.", show_default=False)],
+    form: FormatOption = Format.TABLE,
+) -> None:
     """Show a job with its attempts."""
     from queuety.inspect.timeline import job_history
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from queuety.cli.exits import Code, Refusal
-from queuety.cli.options import LARGEST_ID
+from queuety.cli.options import a_count, an_id, listed
 from queuety.cli.output import Column, Format, say, show_json, show_table
 from queuety.cli.spans import seconds_of
 from queuety.cli.target import Place
@@ -27,27 +27,37 @@ if TYPE_CHECKING:
 
 PANEL: Final = "Many at once, instead of ID"
 
-MaybeId = Annotated[
-    int | None, typer.Argument(min=1, max=LARGEST_ID, metavar="ID", help="The run.", show_default=False)
-]
+MaybeId = Annotated[int | None, typer.Argument(parser=an_id, metavar="ID", help="The run.", show_default=False)]
 By = Mapping[str, Any]
 """Who asks and why, as the keywords of a verb."""
 
 _BY: Final = {
     "actor": Annotated[
         str | None,
-        typer.Option("--actor", help="Who asks, for the history. Else QUEUETY_ACTOR, else the name of the login."),
+        typer.Option(
+            "--actor", metavar="NAME", help="Who asks, for the history. Else QUEUETY_ACTOR, else the name of the login."
+        ),
     ],
-    "reason": Annotated[str | None, typer.Option("--reason", help="Why, for the history.")],
+    "reason": Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the history.")],
 }
 _MANY: Final = {
     "status": Annotated[
-        WorkflowStatus | None, typer.Option("--status", help="Runs that stand so.", rich_help_panel=PANEL)
+        WorkflowStatus | None,
+        typer.Option(
+            "--status", metavar="STATUS", help=f"Runs that stand so: {listed(WorkflowStatus)}.", rich_help_panel=PANEL
+        ),
     ],
-    "name": Annotated[str | None, typer.Option("--name", help="Runs of this name.", rich_help_panel=PANEL)],
-    "tag": Annotated[str | None, typer.Option("--tag", help="Runs with this tag.", rich_help_panel=PANEL)],
+    "name": Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Runs of this name.", rich_help_panel=PANEL)
+    ],
+    "tag": Annotated[
+        str | None, typer.Option("--tag", metavar="TAG", help="Runs with this tag.", rich_help_panel=PANEL)
+    ],
     "error_kind": Annotated[
-        ErrorKind | None, typer.Option("--error-kind", help="Runs that failed so.", rich_help_panel=PANEL)
+        ErrorKind | None,
+        typer.Option(
+            "--error-kind", metavar="KIND", help=f"Runs that failed so: {listed(ErrorKind)}.", rich_help_panel=PANEL
+        ),
     ],
     "older_than": Annotated[
         str | None,
@@ -59,7 +69,9 @@ _MANY: Final = {
     ],
     "limit": Annotated[
         int | None,
-        typer.Option("--limit", min=1, max=2**31 - 1, help="At most so many, the newest.", rich_help_panel=PANEL),
+        typer.Option(
+            "--limit", parser=a_count, metavar="N", help="At most so many, the newest.", rich_help_panel=PANEL
+        ),
     ],
     "dry_run": Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and refused; do nothing.", rich_help_panel=PANEL)

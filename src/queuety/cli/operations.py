@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
 def add_to(root: typer.Typer) -> None:
     """Adds the commands of this file."""
-    panel = "Installation"
-    command(root, "migrate", panel=panel)(migrate)
-    command(root, "doctor", panel=panel)(doctor)
-    command(root, "version", panel=panel)(version)
+    command(root, "migrate")(migrate)
+    command(root, "doctor")(doctor)
+    command(root, "version")(version)
 
 
 def migrate(place: Place, form: FormatOption = Format.TABLE) -> None:
-    """Create the tables, or bring them up to date. Safe to run by several at once."""
+    """Create the tables, or bring them up to date.
+
+    Safe to run by several at once.
+    """
     from queuety.store.migrate import standing
 
     with place.opened() as app:
@@ -43,10 +45,10 @@ def migrate(place: Place, form: FormatOption = Format.TABLE) -> None:
 
 
 def doctor(place: Place, form: FormatOption = Format.TABLE) -> None:
-    """Look whether all is well: database, tables, workers, what is stuck and why.
+    """Look whether all is well, and what is stuck and why.
 
-    It changes nothing. The exit code is 1 if there is a warning or an error, 3 if the tables are not those of this
-    version.
+    At the database, its tables, the workers, jobs and runs. It changes nothing. The exit code is 1 if there is a
+    warning or an error, 3 if the tables are not those of this version.
     """
     from queuety.inspect.health import examine
     from queuety.inspect.problems import of_schema

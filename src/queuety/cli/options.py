@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
@@ -20,6 +20,36 @@ from queuety.cli.target import Place
 
 PANEL: Final = "Application"
 LARGEST_ID: Final = 2**63 - 1
+LARGEST_COUNT: Final = 2**31 - 1
+
+
+def whole(least: int, most: int) -> Callable[[object], int]:
+    """What reads a whole number within these bounds, for an argument or option.
+
+    >>> whole(1, 1024)("12")
+    12
+    """
+
+    def number(given: object) -> int:
+        text = str(given).strip()
+        if text.isascii() and text.removeprefix("-").isdigit() and least <= int(text) <= most:
+            return int(text)
+        raise typer.BadParameter(f"{text!r} is no whole number from {least:,} to {most:,}")
+
+    return number
+
+
+def listed(words: Iterable[str]) -> str:
+    """The words that an option takes, for its help.
+
+    >>> listed(Format)
+    'table, json'
+    """
+    return ", ".join(words)
+
+
+an_id: Final = whole(1, LARGEST_ID)
+a_count: Final = whole(1, LARGEST_COUNT)
 
 AppOption = Annotated[
     str | None,
@@ -49,7 +79,7 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback o
 
 JsonOption = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="For people, or for scripts.")]
-IdArgument = Annotated[int, typer.Argument(min=1, max=LARGEST_ID, metavar="ID", show_default=False)]
+IdArgument = Annotated[int, typer.Argument(parser=an_id, metavar="ID", help="The run.", show_default=False)]
 WorkflowsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -59,7 +89,7 @@ WorkflowsOption = Annotated[
         show_default=False,
     ),
 ]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=2**31 - 1, help="How many at most.")]
+LimitOption = Annotated[int, typer.Option("--limit", parser=a_count, metavar="N", help="How many at most.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +133,7 @@ _JSON: Final = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, defa
 _CONTEXT: Final = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
 
-def command(
-    group: typer.Typer, name: str, *, panel: str | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command(group: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function a command of this group, with the common options, and errors as one line and an exit code."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
@@ -125,7 +153,7 @@ def command(
             own.append(_JSON)
         run.__signature__ = inspect.Signature([_CONTEXT, *own, *_PARAMETERS])  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in (_CONTEXT, *own, *_PARAMETERS)}
-        group.command(name, rich_help_panel=panel)(run)
+        group.command(name)(run)
         return function
 
     return add

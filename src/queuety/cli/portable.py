@@ -32,7 +32,10 @@ def export(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="With --output: replace a file that is there.")] = False,
 ) -> None:
-    """Write all that is kept of a run as JSON, to be replayed here or in another database."""
+    """Write all that is kept of a run as JSON.
+
+    It can be replayed here or in another database.
+    """
     if output is None:
         if force:
             raise Refusal("--force goes with --output: nothing is replaced on stdout")
@@ -60,7 +63,10 @@ def replay(
     by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Make an exported run again under a new id: as it was, and going on from there. It prints the id."""
+    """Make an exported run again, under a new id.
+
+    As it was, and going on from there. The id is printed.
+    """
     where = "stdin" if name == "-" else name
     try:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()

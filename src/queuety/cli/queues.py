@@ -17,21 +17,20 @@ if TYPE_CHECKING:
     from queuety.inspect.queues import QueueState
     from queuety.inspect.report import WorkerState
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.", show_default=False)]
 
 
 def add_to(root: typer.Typer) -> None:
     """Adds the commands of this file."""
-    panel = "Queues"
-    command(root, "status", panel=panel)(status)
-    command(root, "pause", panel=panel)(pause)
-    command(root, "resume", panel=panel)(resume)
-    command(root, "recover", panel=panel)(recover)
+    command(root, "status")(status)
+    command(root, "pause")(pause)
+    command(root, "resume")(resume)
+    command(root, "recover")(recover)
 
 
 def status(
     place: Place,
-    queue: Annotated[str | None, typer.Option("--queue", help="Only this queue.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Only this queue.")] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Show what waits and runs in each queue, and the workers."""
@@ -77,7 +76,10 @@ def resume(place: Place, queue: QueueArgument) -> None:
 
 
 def recover(place: Place, form: FormatOption = Format.TABLE) -> None:
-    """Take back what dead workers held. Workers do it by themselves."""
+    """Take back what dead workers held.
+
+    Workers do it by themselves.
+    """
     with place.opened() as app:
         count = app.recover()
     if form is Format.JSON:

@@ -18,7 +18,9 @@ WithStateOption = Annotated[
     str | None,
     typer.Option("--with-state", metavar="JSON", help=f"Merged into the state first. {inputs.PAYLOAD_HELP}"),
 ]
-StepOption = Annotated[str | None, typer.Option("--step", help="Only if this is the current one: its index or name.")]
+StepOption = Annotated[
+    str | None, typer.Option("--step", metavar="STEP", help="Only if this is the current one: its index or name.")
+]
 
 
 def add_to(group: typer.Typer) -> None:
@@ -105,7 +107,10 @@ def cancel(
     by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """End a run now; workers then undo its steps and run its on_cancel handler."""
+    """End a run now, and have its steps undone.
+
+    Workers run the compensations of the steps that had completed, the last one first, then its on_cancel handler.
+    """
     one_or_many(
         place,
         workflow_id,
@@ -127,7 +132,10 @@ def rewind(
     by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Go back to where a step had last settled, and on from there with the step after it."""
+    """Go back to where a step had settled, and on from there.
+
+    The state is as it was then, and the step after it is the next one to run. The index of the first step is 0.
+    """
     given: Any = {**by, "with_state": _state(with_state)}
     workflow_id, to_step = _run_and_step(target)
     one_or_many(
@@ -149,7 +157,10 @@ def skip_step(
     by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Leave the current step as it is and go on with the next one. For many runs say which --step is meant."""
+    """Leave the current step as it is and go on with the next.
+
+    For many runs say which --step is meant.
+    """
     meant = _step(step)
     if workflow_id is None and meant is None:
         raise Refusal("to skip a step of many runs say which one: --step INDEX or --step NAME")
@@ -171,7 +182,7 @@ def run_now(
     by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Wait no longer for a delay or for the pause after a failed attempt."""
+    """Wait no longer for a delay or a back-off."""
     one_or_many(
         place,
         workflow_id,
@@ -193,7 +204,10 @@ def fork(
     by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Start a run of its own that goes on from where this one is. It prints the id."""
+    """Start a run of its own from where this one is.
+
+    This one stays as it is. The id of the new one is printed.
+    """
     given: Any = {**by, "with_state": _state(with_state)}
     with place.opened() as app:
         new_id = app.fork_workflow(workflow_id, _step(at_step), **given)
@@ -214,7 +228,10 @@ def complete_step(
     by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Settle the current step with this output, as if its handler had returned it."""
+    """Settle the current step with this output.
+
+    As if its handler had returned it: it is merged into the state, and the run goes on.
+    """
     given, meant = inputs.payload(output, what="OUTPUT"), _step(step)
 
     def do(app: Any) -> None:
@@ -236,7 +253,10 @@ def patch_state(
     by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Set keys of the state, take others out, and do nothing else."""
+    """Set keys of the state and take others out.
+
+    Nothing else happens: a failed run stays failed until it is retried.
+    """
     given = inputs.payload(changes, what="CHANGES")
 
     def do(app: Any) -> None:

@@ -19,10 +19,10 @@ DAY_S = 86_400.0
 
 def add_to(root: typer.Typer, workflow: typer.Typer, log: typer.Typer) -> None:
     """Adds the commands of this file."""
-    command(root, "purge", panel="Jobs")(purge)
+    command(root, "purge")(purge)
     command(workflow, "purge")(purge_workflows)
     command(log, "purge")(purge_log)
-    command(root, "check-deadlines", panel="Workflows")(check_deadlines)
+    command(root, "check-deadlines")(check_deadlines)
 
 
 def purge(
@@ -73,7 +73,10 @@ def purge_log(
     ],
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Delete what has happened to runs, as far as nothing needs it any more; the runs stay."""
+    """Delete old history; the runs stay.
+
+    As far as nothing needs it any more: what an open or failed run would be undone with is kept.
+    """
     days = days_of(older_than)
     with place.opened() as app:
         count = app.prune_history(days)
@@ -81,7 +84,10 @@ def purge_log(
 
 
 def check_deadlines(place: Place, form: FormatOption = Format.TABLE) -> None:
-    """Fail the runs whose time is over. Workers do it by themselves."""
+    """Fail the runs whose deadline has passed.
+
+    Workers do it by themselves.
+    """
     with place.opened() as app:
         count = app.check_deadlines()
     _tell(form, "failed", count, "workflow", "has failed by its deadline", "have failed by their deadline")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
+from typer.models import CommandInfo, TyperInfo
 
 from queuety.cli import (
     answers,
@@ -31,9 +32,35 @@ from queuety.cli.options import AppOption, Common, DatabaseOption, DebugOption, 
 
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 
+COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Workflows": ("workflow", "why", "log"),
+    "Running": ("work", "flush", "demo"),
+    "Jobs": ("dispatch", "list", "inspect"),
+    "Queues": ("status", "pause", "resume"),
+    "Chores, which workers do by themselves": ("recover", "check-deadlines", "purge"),
+    "Installation": ("migrate", "doctor", "version"),
+}
+"""The commands of `queuety` by what they are about, as the help and the documentation list them."""
+
+WORKFLOW_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Start": ("dispatch", "run", "templates"),
+    "Look": ("list", "status", "timeline", "state-at", "trace", "graph", "stream"),
+    "Answer": ("signal", "approve", "reject", "input"),
+    "Steer": ("pause", "resume", "retry", "cancel"),
+    "Repair": ("rewind", "fork", "skip-step", "complete-step", "patch-state", "run-now"),
+    "Change": ("diff", "migrate"),
+    "Keep": ("artifacts", "artifact", "put-artifact", "delete-artifact", "export", "replay", "purge"),
+}
+"""The same of `queuety workflow`."""
+
 
 class OneLine(TyperGroup):
     """A group whose usage errors are one line too, and which ends with the exit codes that the help promises."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All of them, groups too, as `COMMANDS` has them."""
+        places = _places(COMMANDS)
+        return sorted(super().list_commands(ctx), key=lambda name: list(places).index(name))
 
     def main(
         self,
@@ -81,7 +108,9 @@ root = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=MEANINGS,
 )
-workflow = typer.Typer(invoke_without_command=True)
+workflow = typer.Typer(
+    invoke_without_command=True, epilog="`queuety why ID` says why a run is not running, `queuety log` what happened."
+)
 
 
 @root.callback()
@@ -107,7 +136,7 @@ def queuety_workflow(
     table_prefix: PrefixOption = None,
     debug: DebugOption = False,
 ) -> None:
-    """Start, see and steer workflows."""
+    """Start, follow, steer and mend workflows."""
     _begin(context, Common(app, database, table_prefix, debug))
 
 
@@ -116,6 +145,18 @@ def _begin(context: typer.Context, common: Common) -> None:
     context.obj = common.over(context.obj) if isinstance(context.obj, Common) else common
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+def _places(panels: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """The panel of each command, in order."""
+    return {name: panel for panel, names in panels.items() for name in names}
+
+
+def _arrange(commands: Iterable[CommandInfo | TyperInfo], panels: Mapping[str, tuple[str, ...]]) -> None:
+    """Puts each command into its panel. Raises `KeyError` for one that has none."""
+    places = _places(panels)
+    for found in commands:
+        found.rich_help_panel = places[str(found.name)]
 
 
 work.add_to(root)
@@ -127,13 +168,16 @@ signals.add_to(workflow)
 graph.add_to(workflow)
 artifacts.add_to(workflow)
 portable.add_to(workflow)
-root.add_typer(workflow, name="workflow", rich_help_panel="Workflows")
+root.add_typer(workflow, name="workflow")
 history.add_to(root, workflow)
 answers.add_to(root, workflow)
 jobs.add_to(root)
 queues.add_to(root)
 retention.add_to(root, workflow, history.log)
 operations.add_to(root)
+_arrange((*root.registered_commands, *root.registered_groups), COMMANDS)
+_arrange(workflow.registered_commands, WORKFLOW_COMMANDS)
+workflow.registered_commands.sort(key=lambda found: list(_places(WORKFLOW_COMMANDS)).index(str(found.name)))
 
 
 def run() -> None:

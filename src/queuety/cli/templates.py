@@ -19,7 +19,7 @@ def add_to(group: typer.Typer) -> None:
 
 
 def templates(place: Place, workflows: WorkflowsOption = None, form: FormatOption = Format.TABLE) -> None:
-    """List the templates that the application and the workflow files register."""
+    """List the templates of the application and workflow files."""
     with place.opened(workflows=workflows or ()) as app:
         found = app.workflow_templates()
     if form is Format.JSON:
@@ -44,12 +44,12 @@ def run(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a template.", show_default=False)],
     payload: Annotated[str | None, typer.Option("--payload", metavar="JSON", help=inputs.PAYLOAD_HELP)] = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="Idempotency key: a second run with it is not started.")
+        str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: a second run with it is not started.")
     ] = None,
     workflows: WorkflowsOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Start a run of a template. It prints the id."""
+    """Start a run of a template, and print its id."""
     given = inputs.payload(payload)
     with place.opened(makes_tables=True, workflows=workflows) as app:
         workflow_id = app.run_workflow(name, given, idempotency_key=key)

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from queuety.cli.exits import Refusal
-from queuety.cli.options import FormatOption, WorkflowsOption, command
+from queuety.cli.options import FormatOption, WorkflowsOption, a_count, command, whole
 from queuety.cli.output import Format, say, show_json
 from queuety.cli.target import Place, workflow_folders
 
@@ -28,17 +28,20 @@ class LogLevel(StrEnum):
 
 def add_to(root: typer.Typer) -> None:
     """Adds the commands of this file."""
-    panel = "Running"
-    command(root, "work", panel=panel)(work)
-    command(root, "flush", panel=panel)(flush)
-    command(root, "demo", panel=panel)(demo)
+    command(root, "work")(work)
+    command(root, "flush")(flush)
+    command(root, "demo")(demo)
 
 
 def work(
     place: Place,
     queue: Annotated[str, typer.Option("--queue", metavar="A,B", help="Queues, the first one first.")] = "default",
-    workers: Annotated[int, typer.Option("--workers", min=1, max=1024, help="How many processes.")] = 1,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="How many handlers at a time in each.")] = 10,
+    workers: Annotated[
+        int, typer.Option("--workers", parser=whole(1, 1024), metavar="N", help="How many processes.")
+    ] = 1,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", parser=a_count, metavar="N", help="How many handlers at a time in each.")
+    ] = 10,
     grace: Annotated[
         float | None,
         typer.Option(
@@ -53,7 +56,10 @@ def work(
         LogLevel.INFO
     ),
 ) -> None:
-    """Run jobs and workflows until SIGTERM or Ctrl-C; a second one stops at once."""
+    """Run jobs and workflows until SIGTERM or Ctrl-C.
+
+    Handlers that are running may finish; a second signal stops at once.
+    """
     from queuety.worker.child import LOG_FORMAT
     from queuety.worker.supervise import supervise
 
@@ -77,7 +83,10 @@ def flush(
     workflows: WorkflowsOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Run what is due, here and now, one after the other, until nothing is due."""
+    """Run what is due, here and now, until nothing is due.
+
+    One after the other, in this process.
+    """
     place.needed("flush")
     with place.opened(makes_tables=True, workflows=workflows) as app:
         count = app.run_until_idle(queue)
@@ -97,7 +106,7 @@ def demo(
         "demo-report"
     ),
 ) -> None:
-    """Make a report over real documents, with a worker killed in the middle."""
+    """Make a report over documents, with a worker killed midway."""
     from queuety.demo.run import main
 
     raise typer.Exit(main(folder, output=output))

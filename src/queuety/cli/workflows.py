@@ -10,7 +10,7 @@ import typer
 
 from queuety.cli import inputs, starts
 from queuety.cli.exits import Code, Refusal
-from queuety.cli.options import LARGEST_ID, FormatOption, IdArgument, LimitOption, command
+from queuety.cli.options import FormatOption, IdArgument, LimitOption, an_id, command, listed
 from queuety.cli.output import Column, Format, readable, say, show_facts, show_json, show_table
 from queuety.cli.spans import seconds_of
 from queuety.cli.target import Place, now_of
@@ -48,14 +48,16 @@ def dispatch(
     ] = None,
     payload: Annotated[str | None, typer.Option("--payload", metavar="JSON", help=inputs.PAYLOAD_HELP)] = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="Idempotency key: a second dispatch with it starts nothing.")
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Idempotency key: a second dispatch with it starts nothing."),
     ] = None,
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", help="A word that the run may be found by; may be given again.")
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="A word that the run may be found by; may be given again."),
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Start a run. It prints the id."""
+    """Start a run, and print its id."""
     if (name is None) == (definition is None):
         raise Refusal("say either TARGET or --definition FILE")
     if definition == "-" and payload == "-":
@@ -92,13 +94,19 @@ def status(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TA
 
 def list_workflows(
     place: Place,
-    status: Annotated[WorkflowStatus | None, typer.Option("--status", help="Only those that stand so.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Only those of this name.")] = None,
-    parent: Annotated[
-        int | None, typer.Option("--parent", metavar="ID", min=1, max=LARGEST_ID, help="Only this one's children.")
+    status: Annotated[
+        WorkflowStatus | None,
+        typer.Option("--status", metavar="STATUS", help=f"Only those that stand so: {listed(WorkflowStatus)}."),
     ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="Only those with this tag.")] = None,
-    error_kind: Annotated[ErrorKind | None, typer.Option("--error-kind", help="Only those that failed so.")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only those of this name.")] = None,
+    parent: Annotated[
+        int | None, typer.Option("--parent", parser=an_id, metavar="ID", help="Only this one's children.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only those with this tag.")] = None,
+    error_kind: Annotated[
+        ErrorKind | None,
+        typer.Option("--error-kind", metavar="KIND", help=f"Only those that failed so: {listed(ErrorKind)}."),
+    ] = None,
     older_than: Annotated[
         str | None, typer.Option("--older-than", metavar="SPAN", help="Only those created longer ago: 90s, 2h, 1d.")
     ] = None,
@@ -107,7 +115,7 @@ def list_workflows(
     ] = None,
     before: Annotated[
         int | None,
-        typer.Option("--before", metavar="ID", min=1, max=LARGEST_ID, help="Go on after a page that ended with it."),
+        typer.Option("--before", parser=an_id, metavar="ID", help="Go on after a page that ended with it."),
     ] = None,
     limit: LimitOption = 50,
     form: FormatOption = Format.TABLE,
