@@ -215,6 +215,9 @@ def test_a_run_that_was_moved_is_told_by_the_definition_of_the_time(app: Queuety
     jobs = app.list_jobs(workflow_id=run, status="completed", cleanup=True)
     assert [name(job.handler) for job in jobs] == ["undo_first", "first"]
     assert [app.job_status(job.id) for job in jobs] == jobs
+    undone = app.logs(handler=f"{__name__}:undo_first")
+    assert [(line.event, line.step_index) for line in undone] == [("completed", 0), ("started", 0)]
+    assert app.logs(handler="nobody:knows") == []
     lines = app.logs(event="completed")
     assert sorted(name(line.handler) or "" for line in lines) == ["first", "undo_first"]
     assert app.logs(since=3_600, event="completed") == lines[::-1]

@@ -16,9 +16,10 @@ from queuety.errors import DefinitionError
 from queuety.inspect.course import Eras
 from queuety.inspect.limits import checked_count
 from queuety.inspect.logged import EVENTS, LogRow, completed_line, entries_of, lines_of, started_line
+from queuety.inspect.outline import users_of
 from queuety.model import Entry
 from queuety.store.queries import Record, logs
-from queuety.store.queries.logs import Mark, Span
+from queuety.store.queries.logs import Handled, Mark, Span
 from queuety.store.schema import Tables
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ class _Reading:
         if run_id is not None:
             self._eras.look({run_id: 0})
         self._has_looked = run_id is not None
+        self._handled: Handled | None = None
+        if wanted.handler is not None and run_id is None:
+            self._handled = Handled(wanted.handler, users_of(connection, tables, wanted.handler))
 
     def groups(self) -> Iterator[Group]:
         """What every row tells, in the order of the log."""
@@ -137,7 +141,7 @@ class _Reading:
         return [((row["completed_us"], row["id"], 0), [completed_line(row)]) for row in rows]
 
     def _of_history(self, span: Span, entries: Sequence[Entry], size: int) -> list[Group]:
-        rows = logs.rows(self._connection, self._tables, span, entries, limit=size)
+        rows = logs.rows(self._connection, self._tables, span, entries, limit=size, handled=self._handled)
         plain = self._jobs(rows)
         runs = logs.runs_of(self._connection, self._tables, {row["run_id"] for row in rows} - plain.keys())
         self._look(rows, runs)

@@ -68,6 +68,12 @@ class StepOutline:
             return self.reducer or self.own
         return self.branches[branch] if branch < len(self.branches) else self.own
 
+    @property
+    def handlers(self) -> set[str]:
+        """All that may run for it."""
+        jobs = (self.own, *self.branches, *([] if self.reducer is None else [self.reducer]))
+        return {name for name in (*(job.handler for job in jobs), self.undo) if name is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class Outline:
@@ -87,6 +93,10 @@ class Outline:
         """The step with this index; None for no index, one past the end, or a definition that is not there."""
         return self.steps[index] if index is not None and 0 <= index < len(self.steps) else None
 
+    def has_handler(self, name: str) -> bool:
+        """Whether this handler may run for it: in a step, to undo one, or after the end."""
+        return name in self.cleaning.values() or any(name in step.handlers for step in self.steps)
+
 
 def outlines(connection: Connection, tables: Tables, hashes: Collection[str]) -> dict[str, Outline]:
     """The outline of each of these definitions by its hash; an empty one for what the database does not have."""
@@ -97,6 +107,18 @@ def outlines(connection: Connection, tables: Tables, hashes: Collection[str]) ->
 def all_outlines(connection: Connection, tables: Tables) -> dict[str, Outline]:
     """The outline of every definition by its hash."""
     return {hash_: outline_of(body) for hash_, body in definitions.all_bodies(connection, tables).items()}
+
+
+def users_of(connection: Connection, tables: Tables, handler: str) -> frozenset[str]:
+    """The hashes of all definitions whose runs may have run this handler, now or before they changed their definition.
+
+    A run changes it to another one of the same workflow's only, so all of a workflow's count if one of them does.
+    """
+    names = definitions.names(connection, tables)
+    using = {
+        names.get(hash_) for hash_, outline in all_outlines(connection, tables).items() if outline.has_handler(handler)
+    }
+    return frozenset(hash_ for hash_, name in names.items() if name in using)
 
 
 @lru_cache(maxsize=512)

@@ -28,3 +28,9 @@ def all_bodies(connection: Connection, tables: Tables) -> dict[str, str]:
     """The JSON text of every definition by its hash: one per version of a workflow that was ever dispatched."""
     table = tables.definitions
     return {row.hash: row.body for row in connection.execute(select(table.c.hash, table.c.body))}
+
+
+def names(connection: Connection, tables: Tables) -> dict[str, str]:
+    """The workflow's name that each definition has, by its hash."""
+    table = tables.definitions
+    return {row.hash: row.name for row in connection.execute(select(table.c.hash, table.c.name))}

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, or_, select
 
 from queuety.model import Entry, WorkflowStatus
 from queuety.store.queries import Record
@@ -39,8 +39,26 @@ class Span:
         return self.run_id is not None or self.job_id is not None
 
 
-def rows(connection: Connection, tables: Tables, span: Span, entries: Collection[Entry], *, limit: int) -> list[Record]:
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """Whose rows may tell of a handler: jobs that it runs, and runs of these definitions."""
+
+    handler: str
+    hashes: frozenset[str]
+
+
+def rows(
+    connection: Connection,
+    tables: Tables,
+    span: Span,
+    entries: Collection[Entry],
+    *,
+    limit: int,
+    handled: Handled | None = None,
+) -> list[Record]:
     """Rows of the history that tell of these, at most `limit`, in the order of the span.
+
+    With `handled` only of jobs and runs that may tell of the handler; others are passed over in the database.
 
     It reads the range of one run, of one job (`history_job`), or of the times (`history_at`). `control` is that of rows
     that no attempt at a step has written; others keep in it what may be large.
@@ -68,6 +86,11 @@ def rows(connection: Connection, tables: Tables, span: Span, entries: Collection
         query = query.where(columns.job_id == span.job_id)
     if span.since_us is not None:
         query = query.where(columns.at_us >= span.since_us)
+    if handled is not None:
+        jobs, runs = tables.jobs.c, tables.workflows.c
+        has_job = exists().where(jobs.id == columns.run_id, jobs.handler == handled.handler)
+        has_run = exists().where(runs.id == columns.run_id, runs.definition_hash.in_(sorted(handled.hashes)))
+        query = query.where(or_(has_job, has_run) if handled.hashes else has_job)
     order = (columns.seq,) if span.is_of_one else (columns.at_us, columns.run_id, columns.seq)
     return _page(connection, query, span, order, limit)
 
