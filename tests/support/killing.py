@@ -21,7 +21,8 @@ from queuety.define.builder import WorkflowBuilder
 from tests.support.flowing import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-WORK = ["-m", "queuety.cli", "--app", "tests.support.killing:app", "work", "--workers", "1", "--concurrency", "4"]
+APP = "tests.support.killing:app"
+WORK = ["work", "--workers", "1", "--concurrency", "4"]
 LEASE_S = 2.0
 LAPS = 3
 CHUNKS = 12
@@ -190,13 +191,17 @@ WHOLE: State = {
 
 
 class Workers:
-    """`queuety work`, again and again: whoever is killed is replaced."""
+    """`queuety work`, again and again: whoever is killed is replaced. `more` is what their environment has besides."""
 
-    def __init__(self, url: str, log: Path, *, supervisors: int = 2) -> None:
+    def __init__(
+        self, url: str, log: Path, *, supervisors: int = 2, app: str = APP, more: dict[str, str] | None = None
+    ) -> None:
+        self._command = [sys.executable, "-m", "queuety.cli", "--app", app, *WORK]
         self._environment = {
             **os.environ,
             "KILLING_URL": url,
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            **(more or {}),
         }
         self._log = log
         self._supervisors = [self._start() for _ in range(supervisors)]
@@ -205,7 +210,7 @@ class Workers:
     def _start(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as out:
             return subprocess.Popen(
-                [sys.executable, *WORK],
+                self._command,
                 cwd=ROOT,
                 env=self._environment,
                 stdout=out,
