@@ -15,6 +15,16 @@ from tests.support.cli import Project, done, queuety, refused, told
 @pytest.fixture
 def run(project: Project) -> str:
     """A run that is over, with a value that terminals and other formats change."""
+    return greeted(project)
+
+
+@pytest.fixture
+def mine(local: Project) -> str:
+    """The same where the kind of database does not matter."""
+    return greeted(local)
+
+
+def greeted(project: Project) -> str:
     (project.folder / "payload.json").write_text(json.dumps({"name": "Zoë\0\u001b[2J 😀", "one": 1.0}))
     found = str(told("workflow", "dispatch", "greeting", "--payload", "@payload.json")["id"])
     done("flush")
@@ -59,24 +69,24 @@ def test_a_waiting_run_goes_on_in_another_database(project: Project, tmp_path: P
     assert told("workflow", "status", str(answer["id"]), "--database", url)["current_step_name"] == "delay_0"
 
 
-def test_a_file_that_is_there_stays_unless_it_is_to_go(project: Project, run: str) -> None:
-    path = project.folder / "run.json"
+def test_a_file_that_is_there_stays_unless_it_is_to_go(local: Project, mine: str) -> None:
+    path = local.folder / "run.json"
     path.write_text("mine")
-    said = refused("workflow", "export", run, "--output", "run.json", code=2)
+    said = refused("workflow", "export", mine, "--output", "run.json", code=2)
     assert said == "run.json is there already; name another file, or say --force"
     assert path.read_text() == "mine"
-    done("workflow", "export", run, "--output", "run.json", "--force")
-    assert json.loads(path.read_text("utf-8"))["workflow"]["id"] == int(run)
-    assert [entry for entry in os.listdir(project.folder) if entry.endswith(".part")] == []
+    done("workflow", "export", mine, "--output", "run.json", "--force")
+    assert json.loads(path.read_text("utf-8"))["workflow"]["id"] == int(mine)
+    assert [entry for entry in os.listdir(local.folder) if entry.endswith(".part")] == []
 
 
-def test_what_cannot_be_written_or_read_is_said(run: str) -> None:
-    assert "nowhere" in refused("workflow", "export", run, "--output", "nowhere/run.json", code=2)
-    assert refused("workflow", "export", run, "--force", code=2).startswith("--force goes with --output")
+def test_what_cannot_be_written_or_read_is_said(mine: str) -> None:
+    assert "nowhere" in refused("workflow", "export", mine, "--output", "nowhere/run.json", code=2)
+    assert refused("workflow", "export", mine, "--force", code=2).startswith("--force goes with --output")
     assert refused("workflow", "replay", "nowhere.json", code=2).startswith("nowhere.json cannot be read")
 
 
-def test_an_unknown_id_is_a_no(run: str) -> None:
+def test_an_unknown_id_is_a_no(mine: str) -> None:
     assert refused("workflow", "export", "999999", code=1) == "no workflow has the id 999999"
     assert refused("workflow", "export", "999999", "-o", "x.json", code=1) == "no workflow has the id 999999"
 

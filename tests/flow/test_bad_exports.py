@@ -181,13 +181,17 @@ BAD: dict[str, tuple[Edit, str]] = {
         "workflow.compensation_status is failed",
     ),
     "a tag twice": (put("workflow", "tags", value=["a", "a"]), "workflow.tags: 'a' is there twice"),
+    "a rewind to nowhere": (
+        put("events", 3, value={**MADE_UP, "entry": "rewound"}),
+        r"events\[3\].control._rewound is missing, which tells what was rewound",
+    ),
     "a control of words": (
         put(
             "events",
             3,
             value=MADE_UP,
         ),
-        r"events\[3\].control._used: list is needed",
+        r"events\[3\].control._used is not of its form",
     ),
 }
 
@@ -295,3 +299,5 @@ def test_whatever_is_done_to_an_export_it_is_replayed_whole_or_refused(data: Any
     assert state is not None
     assert app.export_workflow(run)["workflow"]["state"] == state.state
     app.workflow_timeline(run)
+    app.list_jobs(workflow_id=run, cleanup=True)
+    app.why(run)

@@ -25,13 +25,13 @@ PARTS = {
 }
 
 
-def test_it_has_every_part_and_is_plain_json(app: Queuety, clock: ManualClock) -> None:
+def test_it_has_every_part_and_is_plain_json(memory: Queuety, clock: ManualClock) -> None:
     for name, tell in STORIES.items():
-        run = tell(app, clock)
-        data = app.export_workflow(run)
+        run = tell(memory, clock)
+        data = memory.export_workflow(run)
         assert set(data) == PARTS
         assert json.dumps(passed(data)) == json.dumps(data, allow_nan=False), name
-        assert data["workflow"]["state"] == status_of(app, run).state
+        assert data["workflow"]["state"] == status_of(memory, run).state
         assert [row["seq"] for row in data["events"]] == list(range(1, data["workflow"]["version"] + 1))
 
 

@@ -268,16 +268,16 @@ def test_a_pruned_run_is_replayed_with_what_is_left(app: Queuety, clock: ManualC
     assert status_of(app, new).status is WorkflowStatus.COMPLETED
 
 
-def test_a_long_run_is_folded_from_states_on_the_way(app: Queuety) -> None:
+def test_a_long_run_is_folded_from_states_on_the_way(memory: Queuety) -> None:
     """The copy has them too: no earlier state is far from one."""
-    run = app.workflow("w").then(work, "again").repeat_until("again", "worked", 150).dispatch()
-    app.run_until_idle()
-    new = replayed(app, run)
-    kept = app.door.tables.checkpoints
-    with app.door.reading() as connection:
+    run = memory.workflow("w").then(work, "again").repeat_until("again", "worked", 150).dispatch()
+    memory.run_until_idle()
+    new = replayed(memory, run)
+    kept = memory.door.tables.checkpoints
+    with memory.door.reading() as connection:
         found = connection.execute(select(kept.c.seq, kept.c.state).where(kept.c.run_id == new)).all()
     assert [tuple(row) for row in found] == [(256, '{"worked":128}')]
-    assert app.workflow_state_at(new, 0) == {"worked": 150}
-    app.rewind_workflow(new, 0, with_state={"worked": 140})
-    app.run_until_idle()
-    assert status_of(app, new).state == {"worked": 150}
+    assert memory.workflow_state_at(new, 0) == {"worked": 150}
+    memory.rewind_workflow(new, 0, with_state={"worked": 140})
+    memory.run_until_idle()
+    assert status_of(memory, new).state == {"worked": 150}

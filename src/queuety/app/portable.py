@@ -49,7 +49,10 @@ class PortableVerbs(Core):
         Only its owner may read it. A file that is there already is left as it is and `FileExistsError` raised, unless
         `replace`. Raises as `export_workflow`, and `OSError` if the file cannot be written.
         """
-        _write_whole(Path(path), json.dumps(self.export_workflow(workflow_id), ensure_ascii=False), replace=replace)
+        place = Path(path)
+        if not replace and place.exists():
+            raise _taken(place)
+        _write_whole(place, json.dumps(self.export_workflow(workflow_id), ensure_ascii=False), replace=replace)
 
     def replay_workflow(self, data: Mapping[str, Any], *, actor: str | None = None, reason: str | None = None) -> int:
         """Makes the exported run again, in this database and under a new id, which it gives back.
@@ -78,8 +81,6 @@ class PortableVerbs(Core):
 
 def _write_whole(path: Path, text: str, *, replace: bool) -> None:
     """Writes the file beside its place and then gives it its name, which is one step for everybody who looks."""
-    if not replace and path.exists():
-        raise _taken(path)
     descriptor, made = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

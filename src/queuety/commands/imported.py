@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from queuety.codec import canonical, decode, encode
+from queuety.commands import controls
 from queuety.define.wire import definition_from_json
 from queuety.errors import DefinitionError
 from queuety.model import (
@@ -38,18 +39,6 @@ _ENDS: Final = {
     WorkflowStatus.CANCELLED: ("cancelled_us", "completed_us"),
 }
 """What is known of a run that has ended so."""
-
-_TOLD: Final[Mapping[str, type]] = {
-    "_by": dict,
-    "_forked": dict,
-    "_migrated": dict,
-    "_replayed": dict,
-    "_rewound": dict,
-    "_signal": dict,
-    "_used": list,
-    "_waiting": dict,
-}
-"""What stands under these keys in `control` of rows that tell of no attempt; readers of the history rely on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +154,19 @@ def _check_run(run: Row, definition: Definition) -> None:
 
 def _check_counts(run: Row) -> None:
     """Whether what the engine counts is counted as it does."""
-    for step, jumps in _decoded(run, "loops").items():
-        if not (step.isascii() and step.isdigit() and _is_count(jumps)):
-            raise invalid("workflow.loops", ": the index of a step and the number of its jumps are needed")
     ledger = _decoded(run, "ledger")
-    writers, undo = ledger.get("writers", {}), ledger.get("undo", {})
-    if not all(_is_count(ledger.get(key, 0)) for key in ("cost", "started")):
+    if not controls.map_of(controls.is_index, controls.is_count)(_decoded(run, "loops")):
+        raise invalid("workflow.loops", ": the index of a step and the number of its jumps are needed")
+    if not all(controls.is_count(ledger.get(key, 0)) for key in ("cost", "started")):
         raise invalid("workflow.ledger", ": cost and started are whole numbers")
-    if type(writers) is not dict or not all(map(_is_count, writers.values())):
+    if not controls.map_of(controls.is_text, controls.is_count)(ledger.get("writers", {})):
         raise invalid("workflow.ledger.writers", ": steps by the key that they wrote are needed")
-    if type(undo) is not dict or not _is_names(undo.get("then", [])) or not _is_seq(undo.get("before")):
+    undo = ledger.get("undo", {})
+    if (
+        type(undo) is not dict
+        or not controls.list_of(controls.is_text)(undo.get("then", []))
+        or not (undo.get("before") is None or controls.is_count(undo["before"]))
+    ):
         raise invalid("workflow.ledger.undo", ": a row to begin before and the handlers that follow are needed")
 
 
@@ -202,15 +194,13 @@ def _check_event(row: Row, where: str) -> None:
             raise invalid(f"{where}.error.traceback", ": text or null is needed")
         if error.get("kind") not in [word.value for word in ErrorKind]:
             raise invalid(f"{where}.error.kind", ": the kind of an error is needed")
-    if row["control"] is None or row["job_id"] is not None:
-        return
-    for key, value in decode(row["control"]).items():
-        if key in _TOLD and type(value) is not _TOLD[key]:
-            raise invalid(f"{where}.control.{key}", f": {_TOLD[key].__name__} is needed")
-        if (key == "_used" and not all(map(_is_count, value))) or (
-            key == "_rewound" and not (_is_count(value.get("to_seq")) and _is_count(value.get("to_step")))
-        ):
-            raise invalid(f"{where}.control.{key}", " names no rows of the history")
+    control = None if row["control"] is None else decode(row["control"])
+    wrong = controls.fault_of(Entry(row["entry"]), control, is_attempt=row["job_id"] is not None)
+    if key is not None:
+        problem = (
+            " is not of its form" if key in (control or {}) else f" is missing, which tells what was {row['entry']}"
+        )
+        raise invalid(f"{where}.control.{key}", problem)
 
 
 def _folded(
@@ -324,15 +314,3 @@ def _workflow(run: Row, state: State) -> Workflow:
 def _decoded(run: Row, column: str) -> dict[str, Json]:
     found: dict[str, Json] = {} if run[column] is None else decode(run[column])
     return found
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_seq(value: Any) -> bool:
-    return value is None or _is_count(value)
-
-
-def _is_names(value: Any) -> bool:
-    return type(value) is list and all(type(name) is str for name in value)
