@@ -732,6 +732,15 @@ def test_the_step_that_was_meant_is_left_and_no_other(meant: Command, is_it: boo
         assert_refused(stage, meant, InvalidStateError, "workflow 41 is running and at step 1 .'b'. by now, not")
 
 
+@pytest.mark.parametrize("meant", [SkipStep(), SkipStep(step="a"), CompleteStep({}, visit=1)])
+def test_no_step_is_left_of_a_run_that_has_ended(meant: Command) -> None:
+    stage = Stage(flow(then("a")))
+    stage.succeed({"a": 1})
+    assert_refused(
+        stage, meant, InvalidStateError, "workflow 41 is completed; it cannot be moved past a step .one that"
+    )
+
+
 # budgets refuse by hand what they would refuse a step
 
 

@@ -218,7 +218,6 @@ def merge(course: Course, changes: State, removed: Collection[str] = ()) -> Stat
 def _settle(course: Course, commanded: Commanded, verdict: Leave, entry: Entry, what: str) -> None:
     """Leave the step by hand; what it has open is given up. A failed run goes on."""
     workflow = course.workflow
-    _allow(workflow, f"rid of step {workflow.current_step}", _OVER)
     course.drop(f"Step {what}")
     if workflow.status is not WorkflowStatus.FAILED:
         course.abandon_child()
@@ -250,12 +249,13 @@ def _allow(workflow: Workflow, operation: str, forbidden: Collection[WorkflowSta
 
 
 def _check_meant(course: Course, command: SkipStep | CompleteStep) -> None:
-    """Raises `InvalidStateError` if the run has moved on from the step that was meant: another one would be hit."""
+    """Raises `InvalidStateError` if the run has ended, or moved on from the step that was meant."""
     workflow, steps = course.workflow, course.definition.steps
+    _allow(workflow, "moved past a step", _OVER)
     is_other = command.step is not None and _index(course, command.step) != workflow.current_step
     if is_other or (command.visit is not None and command.visit != workflow.visit):
         at = workflow.current_step
-        where = f"at step {at} ({steps[at].name!r})" if at < len(steps) else "completed"
+        where = f"at step {at} ({steps[at].name!r})" if at < len(steps) else "past its last step"
         raise InvalidStateError(
             f"workflow {workflow.id} is {workflow.status} and {where} by now, not at the step that was meant; nothing "
             "was changed: look at it again"
