@@ -1,4 +1,4 @@
-"""What rows of a history say in `control` beside what handlers have returned: its form, as far as readers rely on it."""
+"""What rows of a history say in `control` beside what handlers have returned: its form, as far as readers go by it."""
 
 from __future__ import annotations
 

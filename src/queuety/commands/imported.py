@@ -196,11 +196,9 @@ def _check_event(row: Row, where: str) -> None:
             raise invalid(f"{where}.error.kind", ": the kind of an error is needed")
     control = None if row["control"] is None else decode(row["control"])
     wrong = controls.fault_of(Entry(row["entry"]), control, is_attempt=row["job_id"] is not None)
-    if key is not None:
-        problem = (
-            " is not of its form" if key in (control or {}) else f" is missing, which tells what was {row['entry']}"
-        )
-        raise invalid(f"{where}.control.{key}", problem)
+    if wrong is not None:
+        missing = f" is missing, which tells what was {row['entry']}"
+        raise invalid(f"{where}.control.{wrong}", " is not of its form" if wrong in (control or {}) else missing)
 
 
 def _folded(
