@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from queuety.cli import inputs
 from queuety.cli.escapes import escaped_lines
 from queuety.cli.exits import Code, Refusal, reported
 from queuety.cli.options import (
@@ -90,7 +91,7 @@ def timeline(
 def state_at(
     place: Place,
     workflow_id: IdArgument,
-    step: Annotated[str, typer.Argument(metavar="STEP", help="Its index, from 0, or its name.", show_default=False)],
+    step: Annotated[str, typer.Argument(metavar="STEP", help=f"The step: {inputs.STEP_HELP}.", show_default=False)],
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Show the state as it was once a step had settled.
@@ -98,7 +99,7 @@ def state_at(
     As JSON. A step that has settled several times is meant as it did so last.
     """
     with place.opened() as app:
-        state = app.workflow_state_at(workflow_id, int(step) if step.isdecimal() and len(step) < 10 else step)
+        state = app.workflow_state_at(workflow_id, inputs.step(step))
         if state is None:
             found_run(app, workflow_id)
     if state is None:
@@ -205,7 +206,10 @@ def _moment(text: str) -> datetime | timedelta:
         except ValueError:
             raise Refusal(f"--since {text!r}: a moment such as 2026-01-31T12:00, or a span such as 2h") from None
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    seconds = seconds_of(given.removesuffix("ago"), "--since")
+    try:
+        seconds = seconds_of(given.removesuffix("ago"), "--since")
+    except Refusal:
+        raise Refusal(f"--since {text!r}: a moment such as 2026-01-31T12:00, or a span such as 2h") from None
     return timedelta(seconds=seconds or 0)
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from queuety.model import Priority
 
 PAYLOAD_HELP = "A JSON object; @FILE reads it from a file, - from stdin."
+STEP_HELP = "its index, from 0, or its name (=2 for one that is called 2)"
+LONGEST_INDEX = 10
 PRIORITY_HELP = "low, normal, high, urgent, or 0 to 3."
 
 
@@ -38,6 +40,17 @@ def file_object(name: str, *, what: str) -> dict[str, Any]:
 
 def _object(text: str, *, what: str) -> dict[str, Any]:
     return codec.checked_mapping(codec.parsed(text, what=what), what=what)
+
+
+def step(text: str) -> int | str:
+    """A step as it is typed: a number is its index, unless it is written as a name, `=2`.
+
+    >>> step("2"), step("=2"), step("pay")
+    (2, '2', 'pay')
+    """
+    if text.startswith("="):
+        return text[1:]
+    return int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_INDEX else text
 
 
 def priority(text: str | None) -> Priority | None:

@@ -17,7 +17,7 @@ from queuety.cli.options import a_count, an_id, listed
 from queuety.cli.output import Column, Format, say, show_json, show_table
 from queuety.cli.spans import seconds_of
 from queuety.cli.target import Place
-from queuety.cli.workflows import found_run
+from queuety.cli.workflows import stands
 from queuety.model import ErrorKind, WorkflowStatus
 
 if TYPE_CHECKING:
@@ -141,6 +141,15 @@ def asked(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def is_id(text: str) -> bool:
+    """True for what stands where an id may stand and can be nothing else.
+
+    >>> is_id("41"), is_id("pay")
+    (True, False)
+    """
+    return text.isascii() and text.isdigit()
+
+
 def who(actor: str | None) -> str | None:
     """Who asks: as given, as the environment says, or the name of the login; None if none of them can be told."""
     if actor is not None:
@@ -172,8 +181,7 @@ def one_or_many(
         if many.dry_run or many.limit is not None:
             raise Refusal("--dry-run and --limit are for many runs at once, not for one by its ID")
         with place.opened() as app:
-            one(app, workflow_id)
-            run = found_run(app, workflow_id)
+            run = stands(app, workflow_id, one)
         if form is Format.JSON:
             show_json({"id": run.id, "status": run.status})
         else:

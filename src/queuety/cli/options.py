@@ -23,18 +23,19 @@ LARGEST_ID: Final = 2**63 - 1
 LARGEST_COUNT: Final = 2**31 - 1
 
 
-def whole(least: int, most: int) -> Callable[[object], int]:
-    """What reads a whole number within these bounds, for an argument or option.
+def whole(least: int, most: int, wanted: str | None = None) -> Callable[[object], int]:
+    """What reads a whole number within these bounds, for an argument or option; `wanted` says what is to be given.
 
     >>> whole(1, 1024)("12")
     12
     """
+    needed = wanted or f"a whole number from {least:,} to {most:,}"
 
     def number(given: object) -> int:
         text = str(given).strip()
-        if text.isascii() and text.removeprefix("-").isdigit() and least <= int(text) <= most:
+        if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and least <= int(text) <= most:
             return int(text)
-        raise typer.BadParameter(f"{text!r} is no whole number from {least:,} to {most:,}")
+        raise typer.BadParameter(f"{text!r}: {needed} is needed")
 
     return number
 
@@ -48,7 +49,7 @@ def listed(words: Iterable[str]) -> str:
     return ", ".join(words)
 
 
-an_id: Final = whole(1, LARGEST_ID)
+an_id: Final = whole(1, LARGEST_ID, "an id (a whole number)")
 a_count: Final = whole(1, LARGEST_COUNT)
 
 AppOption = Annotated[

@@ -8,18 +8,19 @@ import typer
 
 from queuety.cli import inputs
 from queuety.cli.exits import Refusal
-from queuety.cli.many import By, Many, MaybeId, asked, one_or_many
-from queuety.cli.options import FormatOption, IdArgument, command
+from queuety.cli.many import By, Many, MaybeId, asked, is_id, one_or_many
+from queuety.cli.options import FormatOption, IdArgument, an_id, command
 from queuety.cli.output import Format, say, show_json
 from queuety.cli.target import Place
-from queuety.cli.workflows import steer
+from queuety.cli.workflows import found_run, steer
+from queuety.errors import NotFoundError
 
 WithStateOption = Annotated[
     str | None,
     typer.Option("--with-state", metavar="JSON", help=f"Merged into the state first. {inputs.PAYLOAD_HELP}"),
 ]
 StepOption = Annotated[
-    str | None, typer.Option("--step", metavar="STEP", help="Only if this is the current one: its index or name.")
+    str | None, typer.Option("--step", metavar="STEP", help=f"Only if this is the current one: {inputs.STEP_HELP}.")
 ]
 
 
@@ -124,7 +125,8 @@ def cancel(
 def rewind(
     place: Place,
     target: Annotated[
-        list[str], typer.Argument(metavar="[ID] STEP", help="The run, and the step to go back to: its index or name.")
+        list[str],
+        typer.Argument(metavar="[ID] STEP", help=f"The run, and the step to go back to: {inputs.STEP_HELP}."),
     ],
     with_state: WithStateOption = None,
     *,
@@ -137,7 +139,7 @@ def rewind(
     The state is as it was then, and the step after it is the next one to run. The index of the first step is 0.
     """
     given: Any = {**by, "with_state": _state(with_state)}
-    workflow_id, to_step = _run_and_step(target)
+    workflow_id, to_step = _run_and_step(target, many)
     one_or_many(
         place,
         workflow_id,
@@ -197,7 +199,7 @@ def fork(
     place: Place,
     workflow_id: IdArgument,
     at_step: Annotated[
-        str | None, typer.Option("--at-step", metavar="STEP", help="Begin with this one: its index or name.")
+        str | None, typer.Option("--at-step", metavar="STEP", help=f"Begin with this one: {inputs.STEP_HELP}.")
     ] = None,
     with_state: WithStateOption = None,
     *,
@@ -210,7 +212,11 @@ def fork(
     """
     given: Any = {**by, "with_state": _state(with_state)}
     with place.opened() as app:
-        new_id = app.fork_workflow(workflow_id, _step(at_step), **given)
+        try:
+            new_id = app.fork_workflow(workflow_id, _step(at_step), **given)
+        except NotFoundError:
+            found_run(app, workflow_id)
+            raise
     if form is Format.JSON:
         show_json({"id": new_id, "forked_from": workflow_id})
     else:
@@ -234,10 +240,7 @@ def complete_step(
     """
     given, meant = inputs.payload(output, what="OUTPUT"), _step(step)
 
-    def do(app: Any) -> None:
-        app.complete_step(workflow_id, given, meant, **by)
-
-    steer(place, workflow_id, form, do)
+    steer(place, workflow_id, form, lambda app, run_id: app.complete_step(run_id, given, meant, **by))
 
 
 def patch_state(
@@ -259,10 +262,7 @@ def patch_state(
     """
     given = inputs.payload(changes, what="CHANGES")
 
-    def do(app: Any) -> None:
-        app.patch_state(workflow_id, given, remove=remove or (), **by)
-
-    steer(place, workflow_id, form, do)
+    steer(place, workflow_id, form, lambda app, run_id: app.patch_state(run_id, given, remove=remove or (), **by))
 
 
 def _state(text: str | None) -> dict[str, Any] | None:
@@ -270,20 +270,12 @@ def _state(text: str | None) -> dict[str, Any] | None:
 
 
 def _step(text: str | None) -> int | str | None:
-    """A step as it is typed: a number is an index, unless it is written as a name, `=2`."""
-    if text is None:
-        return None
-    if text.startswith("="):
-        return text[1:]
-    return int(text) if text.isascii() and text.isdigit() else text
+    return None if text is None else inputs.step(text)
 
 
-def _run_and_step(target: list[str]) -> tuple[int | None, int | str]:
+def _run_and_step(target: list[str], many: Many) -> tuple[int | None, int | str]:
     """The run, None for many, and the step. Raises `Refusal`."""
     *ids, step = target
-    if len(ids) > 1 or (ids and not (ids[0].isascii() and ids[0].isdigit())):
+    if len(ids) > 1 or not (ids or many.where) or not all(is_id(text) for text in ids):
         raise Refusal("say the ID of a run and a STEP; for many runs the STEP alone, and which runs are meant")
-    found = _step(step)
-    if found is None:
-        raise Refusal("say a STEP")
-    return (int(ids[0]) if ids else None), found
+    return (an_id(ids[0]) if ids else None), inputs.step(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -87,9 +88,16 @@ class OneLine(TyperGroup):
 
 
 def _said(error: Any) -> str:
-    context = error.ctx
+    path = error.ctx.command_path if error.ctx else "queuety"
     message = error.format_message().replace("Value error, ", "").rstrip(".")
-    return f"{message} (see `{context.command_path if context else 'queuety'} --help`)"
+    return f"{message}{_elsewhere(path, message)} (see `{path} --help`)"
+
+
+def _elsewhere(path: str, message: str) -> str:
+    """Where the command is to be found that was looked for in the wrong one of the two groups."""
+    asked = re.match(r"No such command '([a-z-]+)'", message)
+    other, known = ("queuety", COMMANDS) if path.endswith(" workflow") else ("queuety workflow", WORKFLOW_COMMANDS)
+    return f"; there is `{other} {asked[1]}`" if asked and asked[1] in _places(known) else ""
 
 
 def _print_version(wanted: bool) -> None:

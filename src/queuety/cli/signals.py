@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from queuety.cli import inputs
 from queuety.cli.exits import Refusal
-from queuety.cli.many import By, asked
-from queuety.cli.options import FormatOption, IdArgument, command
+from queuety.cli.many import By, Many, asked, is_id, one_or_many
+from queuety.cli.options import FormatOption, IdArgument, an_id, command
 from queuety.cli.output import Format
 from queuety.cli.target import Place
 from queuety.cli.workflows import steer
-
-if TYPE_CHECKING:
-    from queuety import Queuety
 
 GivenArgument = Annotated[str | None, typer.Argument(metavar="DATA", help=inputs.PAYLOAD_HELP, show_default=False)]
 DataOption = Annotated[str | None, typer.Option("--data", metavar="JSON", help="The same as DATA.")]
@@ -33,21 +30,29 @@ def add_to(group: typer.Typer) -> None:
 
 def signal(
     place: Place,
-    workflow_id: IdArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The signal's name.", show_default=False)],
-    given: GivenArgument = None,
+    target: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[ID] NAME [DATA]", help=f"The run, the signal's name, what it carries. {inputs.PAYLOAD_HELP}"
+        ),
+    ],
     data: DataOption = None,
     *,
+    many: Many,
     by: By,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Send a run a signal; it is kept until a wait uses it."""
+    workflow_id, name, given = _run_and_signal(target, many)
     sent = _data(given, data)
-
-    def do(app: Queuety) -> None:
-        app.signal(workflow_id, name, sent, **by)
-
-    steer(place, workflow_id, form, do)
+    one_or_many(
+        place,
+        workflow_id,
+        many,
+        form,
+        lambda app, run_id: app.signal(run_id, name, sent, **by),
+        lambda app, where: app.signal_workflows(where, name, sent, **many.bounds, **by),
+    )
 
 
 def approve(
@@ -62,7 +67,7 @@ def approve(
 ) -> None:
     """Say yes to a run that waits for an approval or a decision."""
     sent = _data(given, data)
-    steer(place, workflow_id, form, lambda app: app.approve_workflow(workflow_id, sent, name, **by))
+    steer(place, workflow_id, form, lambda app, run_id: app.approve_workflow(run_id, sent, name, **by))
 
 
 def reject(
@@ -77,7 +82,7 @@ def reject(
 ) -> None:
     """Say no to a run that waits for a decision."""
     sent = _data(given, data)
-    steer(place, workflow_id, form, lambda app: app.reject_workflow(workflow_id, sent, name, **by))
+    steer(place, workflow_id, form, lambda app, run_id: app.reject_workflow(run_id, sent, name, **by))
 
 
 def submit(
@@ -92,7 +97,15 @@ def submit(
 ) -> None:
     """Hand a run the input that it waits for."""
     sent = _data(given, data)
-    steer(place, workflow_id, form, lambda app: app.submit_workflow_input(workflow_id, sent, name, **by))
+    steer(place, workflow_id, form, lambda app, run_id: app.submit_workflow_input(run_id, sent, name, **by))
+
+
+def _run_and_signal(target: list[str], many: Many) -> tuple[int | None, str, str | None]:
+    """The run, None for many, the signal's name, and the data as typed. Raises `Refusal`."""
+    ids, said = (target[:1], target[1:]) if many.where is None else ([], target)
+    if len(said) not in (1, 2) or not (is_id(ids[0]) if ids else not is_id(said[0])):
+        raise Refusal("say the ID of a run and the NAME of a signal; for many runs the NAME alone, and which are meant")
+    return (an_id(ids[0]) if ids else None), said[0], (said[1] if len(said) == 2 else None)
 
 
 def _data(given: str | None, option: str | None) -> dict[str, Any] | None:

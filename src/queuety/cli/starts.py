@@ -22,7 +22,14 @@ def builder_of(name: str, app: Queuety, target: Target | None) -> WorkflowBuilde
     Raises `Refusal`.
     """
     if ":" not in name:
-        return _named(name, target)
+        try:
+            return _named(name, target)
+        except Refusal as refusal:
+            if name in app.workflow_templates():
+                raise Refusal(
+                    f"{name!r} is the name of a template; `queuety workflow run {name}` starts it"
+                ) from refusal
+            raise
     from queuety.define.builder import WorkflowBuilder
 
     there = Target(name, "the command line", None if target is None else target.folder)
@@ -49,6 +56,11 @@ def _named(name: str, target: Target | None) -> WorkflowBuilder:
         return builders[name]
     known = f"it has {', '.join(sorted(builders))}" if builders else "it has none; say module:attribute of the builder"
     raise Refusal(f"{module_name} has no workflow named {name!r}; {known}")
+
+
+def is_built(name: str, target: Target | None) -> bool:
+    """True if the module of the application, which has been loaded, has a builder of this name."""
+    return target is not None and name in _builders(sys.modules[target.name.partition(":")[0]])
 
 
 def _builders(module: ModuleType) -> dict[str, WorkflowBuilder]:

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
-from queuety.cli import inputs
+from queuety.cli import inputs, starts
+from queuety.cli.exits import Code, Refusal
 from queuety.cli.options import FormatOption, WorkflowsOption, command
 from queuety.cli.output import Column, Format, say, show_json, show_table
 from queuety.cli.target import Place
+from queuety.errors import NotFoundError
 
 
 def add_to(group: typer.Typer) -> None:
@@ -52,7 +54,15 @@ def run(
     """Start a run of a template, and print its id."""
     given = inputs.payload(payload)
     with place.opened(makes_tables=True, workflows=workflows) as app:
-        workflow_id = app.run_workflow(name, given, idempotency_key=key)
+        try:
+            workflow_id = app.run_workflow(name, given, idempotency_key=key)
+        except NotFoundError as error:
+            if starts.is_built(name, place.target()):
+                message = (
+                    f"{name!r} is no template; `queuety workflow dispatch {name}` starts the workflow of that name"
+                )
+                raise Refusal(message, Code.NO) from error
+            raise
     if form is Format.JSON:
         show_json({"id": workflow_id})
     else:

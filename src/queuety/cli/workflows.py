@@ -15,6 +15,7 @@ from queuety.cli.output import Column, Format, readable, say, show_facts, show_j
 from queuety.cli.spans import seconds_of
 from queuety.cli.target import Place, now_of
 from queuety.cli.times import ago, both, exact
+from queuety.errors import NotFoundError
 from queuety.model import CleanupStatus, ErrorKind, WorkflowStatus
 
 if TYPE_CHECKING:
@@ -152,15 +153,24 @@ def list_workflows(
     show_table(columns, rows, empty="no workflows")
 
 
-def steer(place: Place, workflow_id: int, form: Format, do: Callable[[Queuety], None]) -> None:
+def steer(place: Place, workflow_id: int, form: Format, do: Callable[[Queuety, int], object]) -> None:
     """Does it, and says how the run stands then."""
     with place.opened() as app:
-        do(app)
-        run = found_run(app, workflow_id)
+        run = stands(app, workflow_id, do)
     if form is Format.JSON:
         show_json({"id": run.id, "status": run.status})
     else:
         say(f"workflow {run.id} is {run.status}")
+
+
+def stands(app: Queuety, workflow_id: int, do: Callable[[Queuety, int], object]) -> WorkflowState:
+    """Does it, and gives the run as it stands then. Raises `Refusal` if there is none, or a job, with this id."""
+    try:
+        do(app, workflow_id)
+    except NotFoundError:
+        found_run(app, workflow_id)
+        raise
+    return found_run(app, workflow_id)
 
 
 def found_run(app: Queuety, workflow_id: int) -> WorkflowState:
