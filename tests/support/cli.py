@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from queuety.cli.root import root
 
 PROGRAM = (sys.executable, "-m", "queuety.cli")
+COMMAND = get_command(root)
+"""Made once for all tests: making it takes longer than most commands do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +32,15 @@ class Answer:
 
 def queuety(*arguments: str, given: str | bytes | None = None) -> Answer:
     """What the command line answers in this process; `given` is its stdin. Fails if a traceback would be seen."""
-    result = CliRunner().invoke(root, list(arguments), input=given)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    assert "Traceback" not in result.stderr
-    return Answer(result.exit_code, result.stdout, result.stderr)
+    with CliRunner().isolation(input=given) as streams:
+        with pytest.raises(SystemExit) as end:
+            COMMAND.main(list(arguments), prog_name="queuety")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        out, err = (stream.getvalue().decode().replace("\r\n", "\n") for stream in streams[:2])
+    assert "Traceback" not in err
+    assert isinstance(end.value.code, int)
+    return Answer(end.value.code, out, err)
 
 
 def done(*arguments: str, given: str | bytes | None = None) -> str:
