@@ -128,23 +128,24 @@ def test_an_attempt_is_told_what_it_was_given_and_not_what_was_patched_since(hou
 
 
 def test_branches_are_given_what_was_there_before_the_others_ended(house: House) -> None:
-    branches = tuple(Branch(HandlerRef(f"tests:{name}")) for name in "lr")
+    branches = tuple(Branch(HandlerRef(f"tests:{name}")) for name in "lmr")
     run = house.dispatch(definition(single("a"), StepSpec("parallel", "p", branches=branches), single("b")), {"x": 1})
     hand = house.hand()
     (first,) = hand.claim()
-    left, right = [work.job for work in hand.turn(succeeded(first, {"a": 1}), slots=10).works]
+    jobs = [work.job for work in hand.turn(succeeded(first, {"a": 1}), slots=10).works]
     began_us = house.clock.us
-    for job, output in ((left, {"l": 1}), (right, {"r": 1})):
+    for job, key in zip(jobs, "lmr", strict=True):
         house.clock.advance(1)
-        hand.turn(ended(succeeded(job, output, now_us=house.clock.us), began_us))
+        hand.turn(ended(succeeded(job, {key: 1}, now_us=house.clock.us), began_us))
     events = told(house, run)
     starts = [event for event in events if event.event == "step_started" and event.step_name == "p"]
     ends = [event for event in events if event.event == "step_branch_completed"]
-    assert [event.state_before for event in starts] == [{"x": 1, "a": 1}] * 2
-    assert [event.state_before for event in ends] == [{"x": 1, "a": 1}, {"x": 1, "a": 1, "l": 1}]
-    assert ends[1].state_after == {"x": 1, "a": 1, "l": 1, "r": 1}
+    assert [event.state_before for event in starts] == [{"x": 1, "a": 1}] * 3
+    assert [event.state_before for event in ends[:2]] == [{"x": 1, "a": 1}, {"x": 1, "a": 1, "l": 1}]
+    assert ends[1].state_after == {"x": 1, "a": 1, "l": 1, "m": 1}
     assert [event.input_delta for event in starts] == [
         {"changed": {"a": 1}, "removed": []},
+        {"changed": {}, "removed": []},
         {"changed": {}, "removed": []},
     ]
     check_pages(house, run)
