@@ -51,8 +51,8 @@ LARGE_STATE = 1_000_000
 """Above this many characters a new run's state is not sent beside its payload: MySQL's packet may not hold both."""
 
 CHECKPOINT_EVERY = 256
-"""After so many settled steps the state is kept beside the history: so few of them are folded to know an earlier one.
-Each costs what the state weighs; a state of 320 KB, 5 to 12 ms."""
+"""After so many settled steps the state is kept beside the history, and as the snapshot: so few of them are folded to
+know an earlier one, or the present one. Each costs what the state weighs; a state of 320 KB, 5 to 12 ms."""
 
 STATE_AT = WORKFLOW_COLUMNS.index("state")
 
@@ -239,14 +239,15 @@ def _save(tx: Tx, saves: Sequence[SaveWorkflow], held: Mapping[int, Held], grown
         before = held[workflow.id]
         delta_bytes = before.delta_bytes + grown.get(workflow.id, 0)
         text: str | None = None
-        if _needs_snapshot(before.state_bytes, delta_bytes):
+        is_milestone = workflow.transitions // CHECKPOINT_EVERY != was.transitions // CHECKPOINT_EVERY
+        if _needs_snapshot(before.state_bytes, delta_bytes) or (is_milestone and delta_bytes > 0):
             text = encode(workflow.state)
             snapshots.append((*progress_row(workflow, 0), text, workflow.version, len(text)))
             stored[workflow.id] = Held(workflow, len(text), 0, workflow.version)
         else:
             progress.append(progress_row(workflow, delta_bytes))
             stored[workflow.id] = Held(workflow, before.state_bytes, delta_bytes, before.state_version)
-        if workflow.transitions // CHECKPOINT_EVERY != was.transitions // CHECKPOINT_EVERY:
+        if is_milestone:
             checkpoints.append((workflow.id, workflow.version, text or encode(workflow.state)))
         ending = ending_row(workflow)
         if ending != ending_row(was):
