@@ -29,9 +29,11 @@ from queuety.inspect.artifacts import Artifact
 from queuety.inspect.diff import DefinitionVersion, WorkflowDiff
 from queuety.inspect.diff_runs import RunMove
 from queuety.inspect.diff_steps import DefinitionChange, Difference, StepChange, StepFate
+from queuety.inspect.events import TimelineEvent
 from queuety.inspect.filters import WorkflowFilter
+from queuety.inspect.logged import LogRow
 from queuety.inspect.states import JobState, WorkflowState
-from queuety.model import ForEachMode, JobStatus, Priority, WaitMode, WorkflowStatus
+from queuety.model import ErrorKind, ForEachMode, JobStatus, Priority, WaitMode, WorkflowStatus
 from queuety.worker.context import current
 
 __version__ = "0.1.0"
@@ -43,6 +45,7 @@ __all__ = [
     "DefinitionChange",
     "DefinitionVersion",
     "Difference",
+    "ErrorKind",
     "Fail",
     "ForEachHandler",
     "ForEachMode",
@@ -50,6 +53,7 @@ __all__ = [
     "Job",
     "JobState",
     "JobStatus",
+    "LogRow",
     "Move",
     "MoveVerdict",
     "Priority",
@@ -62,6 +66,7 @@ __all__ = [
     "StepChange",
     "StepFate",
     "StreamingStep",
+    "TimelineEvent",
     "WaitMode",
     "WorkflowDiff",
     "WorkflowFilter",
