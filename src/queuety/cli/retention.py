@@ -33,7 +33,9 @@ def purge(
     ] = None,
     status: Annotated[
         list[JobStatus] | None,
-        typer.Option("--status", help="completed, buried; may be given several times. Else completed."),
+        typer.Option(
+            "--status", metavar="STATUS", help="completed, buried; may be given several times. Else completed."
+        ),
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -51,7 +53,11 @@ def purge_workflows(
     ],
     status: Annotated[
         list[WorkflowStatus] | None,
-        typer.Option("--status", help="completed, failed, cancelled; may be given several times. Else completed."),
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            help="completed, failed, cancelled; may be given several times. Else completed.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many there are; delete nothing.")] = False,
     form: FormatOption = Format.TABLE,

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from queuety.cli.exits import Refusal
-from queuety.cli.options import FormatOption, WorkflowsOption, a_count, command, whole
+from queuety.cli.options import FormatOption, WorkflowsOption, a_count, command, listed, whole
 from queuety.cli.output import Format, say, show_json
 from queuety.cli.target import Place, workflow_folders
 
@@ -52,9 +52,14 @@ def work(
         ),
     ] = None,
     workflows: WorkflowsOption = None,
-    log_level: Annotated[LogLevel, typer.Option("--log-level", help="Unless the application sets up its log.")] = (
-        LogLevel.INFO
-    ),
+    log_level: Annotated[
+        LogLevel,
+        typer.Option(
+            "--log-level",
+            metavar="LEVEL",
+            help=f"{listed(LogLevel)}: from which on it is logged, unless the application sets up its log.",
+        ),
+    ] = (LogLevel.INFO),
 ) -> None:
     """Run jobs and workflows until SIGTERM or Ctrl-C.
 
@@ -100,11 +105,13 @@ def demo(
     _place: Place,
     folder: Annotated[
         Path | None,
-        typer.Argument(help="Text documents to report on; else those that come with it.", show_default=False),
+        typer.Argument(
+            metavar="FOLDER", help="Text documents to report on; else those that come with it.", show_default=False
+        ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", help="The folder that the report is written to.")] = Path(
-        "demo-report"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FOLDER", help="The folder that the report is written to.")
+    ] = Path("demo-report"),
 ) -> None:
     """Make a report over documents, with a worker killed midway."""
     from queuety.demo.run import main
