@@ -77,18 +77,20 @@ def one_round(app: Queuety, workers: killing.Workers, notes: repairing.Notes) ->
     runs = begun(app)
     to_cancel = [*runs.families]
     pause = threading.Event()
-    until(lambda: app.stats()["processing"] > 0, within_s=ROUND_S)  # processes need a moment to begin
+    # Processes need a moment to begin.
+    until(lambda: pause.wait(0.01) or app.stats()["processing"] > 0, within_s=ROUND_S)
     for _ in range(KILLS):
         before = notes.count()
         app.dispatch_many(repairing.filler(), [{"family": "filler", "orders": [1, 2]}] * FILLERS)
         for _ in range(1 + random.randrange(5)):
             pause.wait(random.random() * 0.1)
             go_on(app, runs)
-        until(lambda before=before: notes.count() > before, within_s=ROUND_S)  # type: ignore[misc]
+        until(lambda before=before: pause.wait(0.02) or notes.count() > before, within_s=ROUND_S)  # type: ignore[misc]
         workers.kill_one()
         if to_cancel:
             app.cancel_workflow(to_cancel.pop())
-    until(lambda: all_are_over(app, runs), within_s=ROUND_S)
+    # Not in every instant: who asks without end takes the time that the workers need.
+    until(lambda: pause.wait(0.1) or all_are_over(app, runs), within_s=ROUND_S)
     check(app.door)
     for run in runs.sagas:
         is_undone(app, notes, run, [2, 1, 0])
