@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from queuety.testing import ManualClock
 from tests.support.databases import Database
 from tests.support.flowing import note, notes, status_of
 from tests.support.invariants import check
-from tests.support.remote import remote_worker
 from tests.support.stories import ended
+from tests.support.waking import Field
 
 State = dict[str, Any]
 
@@ -283,24 +282,20 @@ def test_who_wrote_what_is_known_to_an_application_that_begins_between_two_steps
             check(app.door)
 
 
-@pytest.mark.paired
-def test_who_wrote_what_is_known_to_workers_in_other_processes(database: Database, tmp_path: Path) -> None:
-    """Two processes share the steps of many runs: each sees in the row what the other has written."""
+def test_who_wrote_what_is_known_to_workers_that_share_the_steps_of_a_run(database: Database) -> None:
+    """Three applications: each sees in the row what the others have written."""
     builder = workflow("w").prune_state_after(2)
     for key in "abcdef":
         builder.then(bind(put, key=key))
-    with (
-        Queuety(database.url) as app,
-        remote_worker(database.url, tmp_path / "one.log", concurrency=2),
-        remote_worker(database.url, tmp_path / "two.log", concurrency=2),
-    ):
-        runs = app.dispatch_many(builder, [{"given": number} for number in range(20)])
-        for number, run in enumerate(runs):
-            assert app.wait(run, 60).state == {"given": number, "e": True, "f": True}
-            assert kept(app, run)[2:] == [
-                ["b", "c", "given"],
-                ["c", "d", "given"],
-                ["d", "e", "given"],
-                ["e", "f", "given"],
-            ]
-        check(app.door)
+    field = Field(database.url)
+    try:
+        with field.workers(3, concurrency=2):
+            runs = field.app.dispatch_many(builder, [{"given": number} for number in range(20)])
+            for number, run in enumerate(runs):
+                assert field.app.wait(run, 60).state == {"given": number, "e": True, "f": True}
+        for run in runs:
+            after = [["b", "c", "given"], ["c", "d", "given"], ["d", "e", "given"], ["e", "f", "given"]]
+            assert kept(field.app, run)[2:] == after
+        check(field.app.door)
+    finally:
+        field.close()
