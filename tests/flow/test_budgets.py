@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -159,13 +160,12 @@ STEPS: dict[str, Callable[[WorkflowBuilder], WorkflowBuilder]] = {
 }
 
 
-@pytest.mark.parametrize("kind", STEPS)
-def test_each_step_is_one_transition_whatever_it_is(app: Queuety, clock: ManualClock, kind: str) -> None:
+def test_each_step_is_one_transition_whatever_it_is(app: Queuety, clock: ManualClock) -> None:
     """With a limit of two the second step is the last one that settles; with one it fails, and nothing is merged."""
     other = app.workflow("other").delay().dispatch()
     app.run_until_idle()
     payload = {"items": [1, 2], "other": other}
-    for most in (2, 1):
+    for kind, most in ((kind, most) for kind in STEPS for most in (2, 1)):
         run = STEPS[kind](app.workflow("w").max_transitions(most).then(count)).dispatch(payload)
         app.signal(run, "go", {"sent": True})
         app.run_until_idle()
@@ -184,7 +184,7 @@ def test_each_step_is_one_transition_whatever_it_is(app: Queuety, clock: ManualC
             kept["x"] = True  # what came before the boundary is merged
         if kind == "items that are reduced":
             kept["1_results"] = state.state["1_results"]
-        assert state.state == kept
+        assert state.state == kept, kind
         assert app.list_jobs(workflow_id=run, status="pending") == []
         children = app.list_workflows(parent_id=run) + app.list_workflows(name="c")
         assert all(child.status.is_terminal for child in children)
@@ -229,17 +229,16 @@ BIG: dict[str, tuple[Callable[[WorkflowBuilder], WorkflowBuilder], list[str]]] =
 }
 
 
-@pytest.mark.parametrize("kind", BIG)
-def test_what_would_make_the_state_too_large_is_not_merged_whoever_brings_it(app: Queuety, kind: str) -> None:
+def test_what_would_make_the_state_too_large_is_not_merged_whoever_brings_it(app: Queuety) -> None:
     other = app.workflow("other").delay().dispatch({"big": "x" * 500})
     app.run_until_idle()
-    build, kept = BIG[kind]
     payload = {"items": [1, 2, 3], "other": other}
-    run = build(app.workflow("w").max_state_bytes(300).then(free)).dispatch(payload)
-    app.signal(run, "go", {"big": "x" * 500})
-    state = ended(app, run)
-    assert is_stopped_by(state, "max_state_bytes", 300), state.error_message
-    assert state.state == {**payload, "free": True, **dict.fromkeys(kept, True)}
+    for kind, (build, kept) in BIG.items():
+        run = build(app.workflow("w").max_state_bytes(300).then(free)).dispatch(payload)
+        app.signal(run, "go", {"big": "x" * 500})
+        state = ended(app, run)
+        assert is_stopped_by(state, "max_state_bytes", 300), (kind, state.error_message)
+        assert state.state == {**payload, "free": True, **dict.fromkeys(kept, True)}, kind
 
 
 def test_the_state_is_measured_after_it_was_pruned(app: Queuety) -> None:
@@ -297,10 +296,9 @@ COSTLY: dict[str, tuple[Callable[[WorkflowBuilder], WorkflowBuilder], int]] = {
 }
 
 
-@pytest.mark.parametrize("kind", COSTLY)
-def test_cost_units_may_be_used_up_exactly(app: Queuety, kind: str) -> None:
-    build, cost = COSTLY[kind]
-    for most in (cost, cost - 1):
+def test_cost_units_may_be_used_up_exactly(app: Queuety) -> None:
+    for (build, cost), spared in product(COSTLY.values(), (0, 1)):
+        most = cost - spared
         state = ended(app, build(app.workflow("w").max_cost_units(most)).dispatch({"items": [1, 2, 3]}))
         if most == cost:
             assert state.status is WorkflowStatus.COMPLETED, state.error_message
@@ -367,13 +365,13 @@ IMPOSSIBLE: dict[str, Callable[[WorkflowBuilder], WorkflowBuilder]] = {
 }
 
 
-@pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_a_dispatch_that_breaks_a_limit_at_once_is_refused_and_leaves_nothing(app: Queuety, what: str) -> None:
+def test_a_dispatch_that_breaks_a_limit_at_once_is_refused_and_leaves_nothing(app: Queuety) -> None:
     before = tallies(app)
-    builder = IMPOSSIBLE[what](app.workflow("w").idempotency_key("key").tag("here"))
-    with pytest.raises(errors.ConstraintViolation, match="max_"):
-        builder.dispatch({"items": [1, 2]})
-    assert tallies(app) == before
+    for what, build in IMPOSSIBLE.items():
+        builder = build(app.workflow("w").idempotency_key("key").tag("here"))
+        with pytest.raises(errors.ConstraintViolation, match="max_"):
+            builder.dispatch({"items": [1, 2]})
+        assert tallies(app) == before, what
     other = app.workflow("w").idempotency_key("key").then(count).dispatch()
     assert status_of(app, other).idempotency_key == "key", "the key was not taken"
 
@@ -395,16 +393,16 @@ LIMITED: dict[str, Callable[[WorkflowBuilder], WorkflowBuilder]] = {
 }
 
 
-@pytest.mark.parametrize("limit", LIMITED)
-def test_a_run_that_has_failed_of_a_limit_fails_again_when_it_is_retried(app: Queuety, limit: str) -> None:
-    run = LIMITED[limit](app.workflow("w").then(free)).dispatch({"items": [1, 2]})
-    first = ended(app, run)
-    assert first.error_message is not None
-    assert limit in first.error_message
-    app.retry_workflow(run)
-    again = ended(app, run)
-    assert (again.status, again.error_kind) == (WorkflowStatus.FAILED, ErrorKind.CONSTRAINT_VIOLATION)
-    assert (again.error_message, again.state, again.budget) == (first.error_message, first.state, first.budget)
+def test_a_run_that_has_failed_of_a_limit_fails_again_when_it_is_retried(app: Queuety) -> None:
+    for limit, build in LIMITED.items():
+        run = build(app.workflow("w").then(free)).dispatch({"items": [1, 2]})
+        first = ended(app, run)
+        assert first.error_message is not None, limit
+        assert limit in first.error_message
+        app.retry_workflow(run)
+        again = ended(app, run)
+        assert (again.status, again.error_kind) == (WorkflowStatus.FAILED, ErrorKind.CONSTRAINT_VIOLATION)
+        assert (again.error_message, again.state, again.budget) == (first.error_message, first.state, first.budget)
     assert app.list_workflows(name="c") == []
 
 

@@ -24,6 +24,7 @@ from queuety.define.builder import WorkflowBuilder
 from queuety.inspect.states import JobState
 from queuety.model import CleanupStatus
 from queuety.testing import ManualClock
+from tests.support.contents import contents
 from tests.support.databases import Database
 from tests.support.flowing import note, notes, status_of, until, working
 from tests.support.invariants import check
@@ -267,7 +268,7 @@ def test_every_kind_of_step_is_undone_once_it_has_settled(app: Queuety, clock: M
     kinds = ["single", "streaming", "parallel", "for_each", "reduced", "repeat", "delay", "signal", "decision"]
     kinds += ["child", "start", "workflows"]
     assert words() == kinds[::-1]
-    states = {key: seen for key, seen in notes}
+    states = dict(notes)
     assert states["workflows"] == state.state
     assert "all" not in states["start"]
     assert "ids" not in states["child"]
@@ -433,17 +434,17 @@ REFUSED: dict[str, Callable[[Queuety, int], object]] = {
 }
 
 
-@pytest.mark.parametrize("after", ["pending", "compensated"])
-@pytest.mark.parametrize("operation", REFUSED)
-def test_a_compensated_run_cannot_be_brought_back(app: Queuety, operation: str, after: str) -> None:
+@pytest.mark.parametrize("after", ["pending", "completed"])
+def test_a_compensated_run_cannot_be_brought_back(app: Queuety, after: str) -> None:
     run = undone(app.workflow("w"), "a").then(breaks).compensate_on_failure().dispatch()
     app.run_until_idle(max_jobs=2 if after == "pending" else None)
-    before = status_of(app, run), app.workflow_timeline(run), app.list_workflows()
-    assert before[0].compensation_status == ("pending" if after == "pending" else "completed")
-    with pytest.raises(errors.InvalidStateError, match="already been compensated") as refusal:
-        REFUSED[operation](app, run)
-    assert f"workflow {run} is failed" in str(refusal.value)
-    assert (status_of(app, run), app.workflow_timeline(run), app.list_workflows()) == before
+    assert status_of(app, run).compensation_status == after
+    before = contents(app.door)
+    for operation, do in REFUSED.items():
+        with pytest.raises(errors.InvalidStateError, match="already been compensated") as refusal:
+            do(app, run)
+        assert f"workflow {run} is failed" in str(refusal.value), operation
+    assert contents(app.door) == before
 
 
 def test_a_child_that_is_told_to_end_cleans_up_before_its_parent(app: Queuety) -> None:

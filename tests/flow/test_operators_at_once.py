@@ -148,28 +148,27 @@ ONE_WINS: dict[str, tuple[str, Verb, Verb]] = {
 }
 
 
-@pytest.mark.parametrize("pair", ONE_WINS)
-def test_of_two_who_want_what_only_one_can_have_one_is_refused(field: Field, pair: str, rounds: int) -> None:
-    what, one, other = ONE_WINS[pair]
+def test_of_two_who_want_what_only_one_can_have_one_is_refused(field: Field, rounds: int) -> None:
     sides = field.side(), field.side()
-    notes.clear()
-    runs = made(field, what, rounds + 1)
-    for run in runs:
-        before = status_of(field.app, run)
-        results = at_once(partial(one, sides[0], run), partial(other, sides[1], run))
-        assert faults(results, InvalidStateError) == []
-        assert sorted(map(outcome, results)) == ["done", "refused"]
-        after = status_of(field.app, run)
-        if "complete" in pair:
-            is_completed = results[0] is None or pair == "complete and complete"
-            assert ("by" in after.state) == is_completed
-        if "skip" in pair or "complete" in pair:
-            assert after.current_step == before.current_step + 1
-        rows = field.rows("history", run_id=run)
-        assert len([row for row in rows if row["token"] and row["job_id"] is None]) == (2 if what == "paused" else 1)
-        assert len(field.app.list_jobs(workflow_id=run, status="pending")) <= 1
-    field.drain()
-    assert Counter(notes) == (dict.fromkeys(runs, 1) if "cancel" in pair else {})
+    for pair, (what, one, other) in ONE_WINS.items():
+        notes.clear()
+        runs = made(field, what, rounds)
+        for run in runs:
+            before = status_of(field.app, run)
+            results = at_once(partial(one, sides[0], run), partial(other, sides[1], run))
+            assert faults(results, InvalidStateError) == [], pair
+            assert sorted(map(outcome, results)) == ["done", "refused"], pair
+            after = status_of(field.app, run)
+            if "complete" in pair:
+                is_completed = results[0] is None or pair == "complete and complete"
+                assert ("by" in after.state) == is_completed, pair
+            if "skip" in pair or "complete" in pair:
+                assert after.current_step == before.current_step + 1, pair
+            told = [row for row in field.rows("history", run_id=run) if row["token"] and row["job_id"] is None]
+            assert len(told) == (2 if what == "paused" else 1), pair
+            assert len(field.app.list_jobs(workflow_id=run, status="pending")) <= 1, pair
+        field.drain()
+        assert Counter(notes) == (dict.fromkeys(runs, 1) if "cancel" in pair else {}), pair
 
 
 BOTH: dict[str, tuple[str, Verb, Verb, set[tuple[str, str, str, int]]]] = {
@@ -244,29 +243,27 @@ BOTH: dict[str, tuple[str, Verb, Verb, set[tuple[str, str, str, int]]]] = {
 }
 
 
-@pytest.mark.parametrize("pair", BOTH)
-def test_what_two_want_comes_one_after_the_other_in_either_order(field: Field, pair: str, rounds: int) -> None:
-    what, one, other, allowed = BOTH[pair]
+def test_what_two_want_comes_one_after_the_other_in_either_order(field: Field, rounds: int) -> None:
     sides = field.side(), field.side()
-    notes.clear()
-    runs = made(field, what, rounds + 1)
-    cancelled = []
-    for run in runs:
-        results = at_once(partial(one, sides[0], run), partial(other, sides[1], run))
-        assert faults(results, InvalidStateError) == []
-        after = status_of(field.app, run)
-        found = (*map(outcome, results), after.status.value, after.current_step)
-        assert found in allowed
-        if after.status is WorkflowStatus.CANCELLED:
-            cancelled.append(run)
-        if pair.startswith("patch") and results[0] is None:
-            assert_patched(pair, dict(after.state), field.rows("history", run_id=run))
-        if isinstance(results[0], int):
-            forked = status_of(field.app, results[0])
-            assert (forked.current_step, forked.state) in ((1, {}), (2, {}))
-        assert len(field.app.list_jobs(workflow_id=run, status="pending")) <= 1
-    field.drain()
-    assert Counter(notes) == dict.fromkeys(cancelled, 1)
+    for pair, (what, one, other, allowed) in BOTH.items():
+        notes.clear()
+        cancelled = []
+        for run in made(field, what, rounds):
+            results = at_once(partial(one, sides[0], run), partial(other, sides[1], run))
+            assert faults(results, InvalidStateError) == [], pair
+            after = status_of(field.app, run)
+            found = (*map(outcome, results), after.status.value, after.current_step)
+            assert found in allowed, pair
+            if after.status is WorkflowStatus.CANCELLED:
+                cancelled.append(run)
+            if pair.startswith("patch") and results[0] is None:
+                assert_patched(pair, dict(after.state), field.rows("history", run_id=run))
+            if isinstance(results[0], int):
+                forked = status_of(field.app, results[0])
+                assert (forked.current_step, forked.state) in ((1, {}), (2, {}))
+            assert len(field.app.list_jobs(workflow_id=run, status="pending")) <= 1, pair
+        field.drain()
+        assert Counter(notes) == dict.fromkeys(cancelled, 1), pair
 
 
 def assert_patched(pair: str, state: State, rows: list[dict[str, Any]]) -> None:
