@@ -129,7 +129,8 @@ def test_a_mistyped_command_is_guessed() -> None:
 
 
 def test_the_help_loads_no_driver() -> None:
-    heavy = ("alembic", "psycopg", "pymysql", "pydantic", "queuety.worker.supervise", "queuety.demo.run")
+    heavy = ("alembic", "psycopg", "pymysql", "sqlalchemy.dialects.postgresql", "sqlalchemy.dialects.sqlite", "fastapi")
+    heavy += ("pydantic", "rich", "queuety.worker.supervise", "queuety.demo.run")
     program = f"import sys, queuety.cli.root; print(*[name for name in {heavy!r} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []

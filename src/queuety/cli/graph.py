@@ -47,7 +47,7 @@ def graph(
         Picture.TEXT
     ),
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Write it there.", show_default=False)
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.", show_default=False)
     ] = None,
     workflows: WorkflowsOption = None,
 ) -> None:

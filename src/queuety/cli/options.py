@@ -150,7 +150,7 @@ def command(group: typer.Typer, name: str) -> Callable[[Callable[..., None]], Ca
                 function(common.place, **given)
 
         own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-        if any(parameter.name == "form" for parameter in own):
+        if any(parameter.annotation == FormatOption for parameter in own):
             own.append(_JSON)
         run.__signature__ = inspect.Signature([_CONTEXT, *own, *_PARAMETERS])  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in (_CONTEXT, *own, *_PARAMETERS)}
