@@ -56,7 +56,6 @@ bench-all: $(STAMP) ## the same with 50,000 items, 10,000 parked runs and long l
 
 proof: $(STAMP) ## the random and the crash tests, many more rounds than usual, and clusters whose nodes are killed
 	QUEUETY_TEST_PROOF=1 $(BIN)/pytest --timeout 3600 tests/unit tests/crash tests/clusters $(addprefix tests/flow/test_,$(CROWDS)) $(ARGS)
-	QUEUETY_TEST_PROOF=1 $(BIN)/pytest --timeout 3600 $(shell sed -n 's/^ *"\(tests\/flow\/.*\)",/\1/p' tests/conftest.py) $(ARGS)
 
 clean: ## what was built, except what is yours
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

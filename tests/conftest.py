@@ -27,37 +27,12 @@ SERVERS = tuple(kind for kind in KINDS if kind != "sqlite")
 MISSING = "no database to test on: "
 """How the reason begins when a test is skipped for want of a server; the summary counts by it."""
 
-IN_TURNS = frozenset(
-    {
-        "tests/crash/test_broken_moves.py",
-        "tests/crash/test_broken_replays.py",
-        "tests/crash/test_races_of_repairs.py",
-        "tests/flow/test_artifacts.py",
-        "tests/flow/test_bad_exports.py",
-        "tests/flow/test_budgets.py",
-        "tests/flow/test_bulk.py",
-        "tests/flow/test_compensation.py",
-        "tests/flow/test_deadlines.py",
-        "tests/flow/test_export.py",
-        "tests/flow/test_file_workflows.py",
-        "tests/flow/test_fork.py",
-        "tests/flow/test_graph.py",
-        "tests/flow/test_migrate.py",
-        "tests/flow/test_operators_at_once.py",
-        "tests/flow/test_pruning.py",
-        "tests/flow/test_repair.py",
-        "tests/flow/test_replay.py",
-        "tests/flow/test_retention.py",
-        "tests/flow/test_rewind.py",
-        "tests/flow/test_tags.py",
-        "tests/flow/test_templates.py",
-        "tests/flow/test_traces.py",
-    }
-)
-"""Files whose scenarios are told on SQLite and on one of the servers, which one by the scenario's name.
+IN_TURNS = bool(os.environ.get("QUEUETY_TEST_IN_TURNS"))
+"""Scenarios are told on SQLite and on one of the servers, which one by the scenario's name: both servers are met by
+every subject, in two thirds of the time. Without it each is told on all three."""
 
-So both servers are met by every subject, in two thirds of the time; `make proof` tells each on all three.
-"""
+SCENARIOS = ("tests/flow/", "tests/crash/test_broken_", "tests/crash/test_races_of_repairs.py")
+"""Where they stand. What depends on the database, above all `tests/store`, is always told on each."""
 
 # Two cores shared by several processes make any deadline a coin toss.
 settings.register_profile("usual", deadline=None, print_blob=True)
@@ -73,7 +48,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if PROOF:
+    if not IN_TURNS:
         return
     left_out = [item for item in items if _is_another_s_turn(item)]
     if left_out:
@@ -84,7 +59,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_another_s_turn(item: pytest.Item) -> bool:
     """Whether the scenario is told on the other server this time."""
-    if not isinstance(item, pytest.Function) or item.location[0] not in IN_TURNS or not hasattr(item, "callspec"):
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return False
+    if not item.location[0].startswith(SCENARIOS):
         return False
     kind = str(item.callspec.params.get("database_kind", "sqlite"))
     if kind == "sqlite":
