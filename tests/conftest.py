@@ -31,7 +31,7 @@ IN_TURNS = bool(os.environ.get("QUEUETY_TEST_IN_TURNS"))
 """Scenarios are told on SQLite and on one of the servers, which one by the scenario's name: both servers are met by
 every subject, in two thirds of the time. Without it each is told on all three."""
 
-SCENARIOS = ("tests/flow/", "tests/crash/test_broken_", "tests/crash/test_races_of_repairs.py")
+SCENARIOS = ("tests/flow/", "tests/crash/")
 """Where they stand. What depends on the database, above all `tests/store`, is always told on each."""
 
 # Two cores shared by several processes make any deadline a coin toss.
