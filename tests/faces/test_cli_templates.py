@@ -52,10 +52,11 @@ def test_a_template_is_started_and_its_steps_run(
     project: Project, flows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUEUETY_WORKFLOWS", "flows")
-    first = told("workflow", "run", "daily", "--payload", '{"page": "front"}', "--key", "monday")["id"]
+    first = told("workflow", "run", "daily", "--payload", '{"page": "front"}', "--key", "monday", "--tag", "red")["id"]
     assert done("workflow", "run", "daily", "--key", "monday") == f"workflow {first} has the key monday\n"
     done("flush")
-    assert told("workflow", "status", str(first))["state"] == {"page": "front", "fetched": "front"}
+    run = told("workflow", "status", str(first))
+    assert (run["state"], run["tags"]) == ({"page": "front", "fetched": "front"}, ["red"])
 
 
 def test_the_applications_own_templates_are_there_too(local: Project) -> None:
@@ -63,6 +64,16 @@ def test_the_applications_own_templates_are_there_too(local: Project) -> None:
     assert [each["name"] for each in told("workflow", "templates", "--app", "own:app")] == ["greeting"]
     assert done("workflow", "run", "greeting", "--app", "own:app").startswith("workflow ")
     assert done("workflow", "graph", "greeting", "--app", "own:app").startswith("greeting  2 steps")
+
+
+def test_whoever_takes_a_template_for_a_workflow_is_told(local: Project) -> None:
+    lines = ("from shop import app", "app.register_workflow_template(app.workflow('w').delay(1))")
+    (local.folder / "own.py").write_text("\n".join((*lines, "built = app.workflow('built').delay(1)")))
+    said = refused("workflow", "dispatch", "w", "--app", "own:app", code=2)
+    assert said == "'w' is the name of a template; `queuety workflow run w` starts it"
+    said = refused("workflow", "run", "built", "--app", "own:app", code=1)
+    assert said == "'built' is no template; `queuety workflow dispatch built` starts the workflow of that name"
+    assert "is not registered here" in refused("workflow", "run", "nothing", "--app", "own:app", code=1)
 
 
 def test_a_database_and_a_folder_are_enough_to_start(local: Project, flows: Path) -> None:

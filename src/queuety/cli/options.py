@@ -90,6 +90,10 @@ WorkflowsOption = Annotated[
         show_default=False,
     ),
 ]
+TagOption = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="A word that the run may be found by; may be given again."),
+]
 LimitOption = Annotated[int, typer.Option("--limit", parser=a_count, metavar="N", help="How many at most.")]
 
 

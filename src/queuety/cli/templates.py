@@ -8,7 +8,7 @@ import typer
 
 from queuety.cli import inputs, starts
 from queuety.cli.exits import Code, Refusal
-from queuety.cli.options import FormatOption, WorkflowsOption, command
+from queuety.cli.options import FormatOption, TagOption, WorkflowsOption, command
 from queuety.cli.output import Column, Format, say, show_json, show_table
 from queuety.cli.target import Place
 from queuety.errors import NotFoundError
@@ -48,6 +48,7 @@ def run(
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: a second run with it is not started.")
     ] = None,
+    tag: TagOption = None,
     workflows: WorkflowsOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -55,7 +56,7 @@ def run(
     given = inputs.payload(payload)
     with place.opened(makes_tables=True, workflows=workflows) as app:
         try:
-            workflow_id = app.run_workflow(name, given, idempotency_key=key)
+            workflow_id = app.run_workflow(name, given, idempotency_key=key, tags=tag or ())
         except NotFoundError as error:
             if starts.is_built(name, place.target()):
                 message = (

@@ -10,7 +10,7 @@ import typer
 
 from queuety.cli import inputs, starts
 from queuety.cli.exits import Code, Refusal
-from queuety.cli.options import FormatOption, IdArgument, LimitOption, an_id, command, listed
+from queuety.cli.options import FormatOption, IdArgument, LimitOption, TagOption, an_id, command, listed
 from queuety.cli.output import Column, Format, readable, say, show_facts, show_json, show_table
 from queuety.cli.spans import seconds_of
 from queuety.cli.target import Place, now_of
@@ -52,10 +52,7 @@ def dispatch(
         str | None,
         typer.Option("--key", metavar="KEY", help="Idempotency key: a second dispatch with it starts nothing."),
     ] = None,
-    tag: Annotated[
-        list[str] | None,
-        typer.Option("--tag", metavar="TAG", help="A word that the run may be found by; may be given again."),
-    ] = None,
+    tag: TagOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
     """Start a run, and print its id."""
