@@ -279,7 +279,7 @@ def test_what_cannot_be_forked_is_refused_and_nothing_is_written(app: Queuety) -
     app.cancel_workflow(cancelled)
     running = steps(app.workflow("w"), "a", "b").dispatch()
     before = contents(app.door)
-    with pytest.raises(errors.InvalidStateError, match=f"workflow {completed} is completed; it cannot be forked"):
+    with pytest.raises(errors.InvalidStateError, match=f"workflow {completed} is completed; .* only at a step"):
         app.fork_workflow(completed)
     for at_step in (None, "a", 0):
         with pytest.raises(errors.InvalidStateError, match=f"workflow {cancelled} is cancelled; it cannot be forked"):

@@ -114,7 +114,11 @@ def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
 def fork(course: Course, commanded: Commanded, command: Fork) -> None:
     """Start a run of its own from here, or from where an earlier step was last entered. This one stays as it is."""
     workflow, at_step = course.workflow, command.at_step
-    _allow(workflow, "forked", _OVER if at_step is None else _CANCELLED)
+    _allow(workflow, "forked", _CANCELLED)
+    if at_step is None and workflow.status is WorkflowStatus.COMPLETED:
+        raise InvalidStateError(
+            f"workflow {workflow.id} is completed; it cannot be forked where it is, only at a step (at_step)"
+        )
     belongings: Belongings = course.read(NeedBelongings())
     signals = belongings.signals
     if at_step is None:
