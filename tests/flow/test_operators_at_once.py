@@ -152,7 +152,7 @@ def test_of_two_who_want_what_only_one_can_have_one_is_refused(field: Field, rou
     sides = field.side(), field.side()
     for pair, (what, one, other) in ONE_WINS.items():
         notes.clear()
-        runs = made(field, what, rounds)
+        runs = made(field, what, min(rounds, 40))
         for run in runs:
             before = status_of(field.app, run)
             results = at_once(partial(one, sides[0], run), partial(other, sides[1], run))
@@ -248,7 +248,7 @@ def test_what_two_want_comes_one_after_the_other_in_either_order(field: Field, r
     for pair, (what, one, other, allowed) in BOTH.items():
         notes.clear()
         cancelled = []
-        for run in made(field, what, rounds):
+        for run in made(field, what, min(rounds, 40)):
             results = at_once(partial(one, sides[0], run), partial(other, sides[1], run))
             assert faults(results, InvalidStateError) == [], pair
             after = status_of(field.app, run)
@@ -295,7 +295,7 @@ def test_a_worker_that_settles_a_step_in_that_instant_has_its_output_merged_once
     with House(database.url) as house, House(database.url, clock=house.clock) as desk:
         desk.door.write(lambda tx: tx.reserve(1))
         what = definition(*(single(name) for name in "abc"))
-        for _ in range(rounds + 1):
+        for _ in range(min(rounds, 40) + 1):
             for command, asked in COMMANDS.items():
                 run = house.dispatch(what)
                 hand = house.hand()
@@ -376,7 +376,7 @@ def test_whatever_three_people_do_beside_two_workers_nothing_is_broken(database:
 
     def meddle(app: Queuety, runs: list[int], dice: random.Random) -> list[Exception]:
         found: list[Exception] = []
-        for _ in range(10 * rounds):
+        for _ in range(10 * min(rounds, 40)):
             try:
                 dice.choice(acts)(app, dice.choice(runs))
             except (InvalidStateError, SnapshotMissingError):
