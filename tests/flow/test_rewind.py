@@ -424,3 +424,53 @@ def test_a_run_that_waits_for_others_goes_on_once_however_they_are_rewound_meanw
             assert len(settled) == 1, (place, heard)
             assert len([job for job in house.rows("jobs", workflow_id=waiter) if job["phase"] != "buried"]) == 1
             check(house.door)
+
+
+def test_a_failed_child_that_is_rewound_takes_its_failed_parent_along(app: Queuety) -> None:
+    child = steps(workflow("child"), "x").then(breaks_unless_mended)
+    run = steps(app.workflow("w").run_workflow("child", child), "b").dispatch()
+    assert ended(app, run).status is WorkflowStatus.FAILED
+    (inner,) = app.list_workflows(parent_id=run)
+    app.rewind_workflow(inner.id, "x", with_state={"mended": True})
+    assert ended(app, run).state == {"x": 1, "mended": True, "worked": True, "b": 1}
+    assert [one.id for one in app.list_workflows(parent_id=run)] == [inner.id]
+
+
+def test_a_failed_run_that_is_rewound_to_its_last_step_is_completed_and_who_waits_hears_of_it(app: Queuety) -> None:
+    """It had settled once, in an earlier round of a loop."""
+    builder = steps(app.workflow("w"), "a").then(breaks_in_the_second_round, name="last")
+    run = builder.dispatch()
+    app.run_until_idle()
+    assert status_of(app, run).status is WorkflowStatus.COMPLETED
+    app.rewind_workflow(run, "a")
+    never = app.workflow("never").wait_for_signal("never").dispatch()
+    waiter = app.workflow("waiter").wait_for_workflows([run, never], mode="any", result_key="found").dispatch()
+    app.run_until_idle()
+    assert status_of(app, run).status is WorkflowStatus.FAILED
+    assert status_of(app, waiter).status is WorkflowStatus.WAITING_FOR_WORKFLOWS
+    app.rewind_workflow(run, "last")
+    assert status_of(app, run).status is WorkflowStatus.COMPLETED
+    assert ended(app, waiter).state == {"found": {str(run): {"a": 1, "rounds": 1}}}
+
+
+def test_a_step_whose_history_was_pruned_is_no_place_to_go_back_to(app: Queuety, clock: ManualClock) -> None:
+    run = steps(app.workflow("w"), "a", "b").wait_for_signal("go").dispatch()
+    app.run_until_idle()
+    clock.advance(days=2)
+    assert app.prune_history(1) > 0
+    before = contents(app.door)
+    with pytest.raises(errors.SnapshotMissingError, match="its history was pruned"):
+        app.rewind_workflow(run, "a")
+    with pytest.raises(errors.SnapshotMissingError, match="its history was pruned"):
+        app.fork_workflow(run, "a")
+    assert contents(app.door) == before
+    app.signal(run, "go")
+    assert ended(app, run).state == {"a": 1, "b": 1}
+
+
+@step(max_attempts=1)
+def breaks_in_the_second_round(state: State) -> State:
+    note("round")
+    if notes.count("round") == 2:
+        raise ValueError("not again")
+    return {"rounds": 1}
