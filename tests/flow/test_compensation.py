@@ -558,3 +558,38 @@ def test_a_run_that_fails_as_it_is_moved_is_undone_as_its_first_definition_says(
     assert status_of(app, run).status is WorkflowStatus.FAILED
     app.run_until_idle()
     assert words() == ["first"]
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_a_parent_that_is_cancelled_while_its_failed_child_cleans_up_waits_for_it(app: Queuety, done: int) -> None:
+    inner = undone(workflow("inner"), "i1", "i2").then(breaks).compensate_on_failure()
+    builder = undone(app.workflow("outer"), "o1").run_workflow("inner", inner).compensate_on_failure()
+    run = builder.on_cancel(bind(says, word="cancelled")).dispatch()
+    app.run_until_idle(max_jobs=4 + done)
+    assert words() == ["i2", "i1"][:done]
+    if done:  # else it has not heard of its child's failure yet
+        assert status_of(app, run).compensation_status is CleanupStatus.PENDING
+    app.cancel_workflow(run)
+    app.run_until_idle()
+    assert words() == ["i2", "i1", "o1", "cancelled"]
+    assert status_of(app, run).compensation_status is CleanupStatus.COMPLETED
+
+
+def test_a_parent_cleans_up_though_its_child_could_not(app: Queuety) -> None:
+    inner = workflow("inner").max_attempts(1).then(bind(put, key="i1")).compensate_with(cannot)
+    inner.then(breaks).compensate_on_failure()
+    run = undone(app.workflow("outer"), "o1").run_workflow("inner", inner).compensate_on_failure().dispatch()
+    assert ended(app, run).compensation_status is CleanupStatus.COMPLETED
+    assert words() == ["cannot", "o1"]
+    (child,) = app.list_workflows(parent_id=run)
+    assert child.compensation_status is CleanupStatus.FAILED
+
+
+def test_a_child_that_somebody_cancels_cleans_up_before_its_parent_which_fails(app: Queuety) -> None:
+    inner = undone(workflow("inner"), "i1", "i2").wait_for_signal("never").on_cancel(bind(says, word="inner cancelled"))
+    run = undone(app.workflow("outer"), "o1").run_workflow("inner", inner).compensate_on_failure().dispatch()
+    app.run_until_idle()
+    (child,) = app.list_workflows(parent_id=run)
+    app.cancel_workflow(child.id)
+    assert ended(app, run).status is WorkflowStatus.FAILED
+    assert words() == ["i2", "i1", "inner cancelled", "o1"]
