@@ -90,7 +90,7 @@ def test_an_empty_log_says_so(local: Project) -> None:
     ("arguments", "said"),
     [
         (("log", "--event", "gone"), "there is no log event 'gone'; there are started"),
-        (("log", "--since", "soon"), "--since 'soon': a length of time is needed"),
+        (("log", "--since", "soon"), "--since 'soon': a moment such as"),
         (("log", "--since", "2026-13-45"), "--since '2026-13-45': a moment such as 2026-01-31T12:00"),
         (("workflow", "list", "--older-than", "old"), "--older-than 'old': a length of time is needed"),
     ],

@@ -414,11 +414,13 @@ def test_a_child_that_is_run_within_does_not_count_as_started() -> None:
     assert (stage.workflow.status, (stage.workflow.ledger or {}).get("started")) == ("completed", None)
 
 
-def test_runs_are_counted_also_where_nothing_is_limited() -> None:
+def test_runs_are_counted_where_anything_is_limited() -> None:
     stage = Stage(flow(then("a"), starting()))
     stage.succeed({"items": [1, 2]})
-    assert stage.workflow.ledger == {"started": 2}
-    assert Stage(flow(starting())).workflow.ledger is None, "none were started"
+    assert stage.workflow.ledger is None
+    stage = Stage(limited(then("a"), starting(), max_transitions=9))
+    stage.succeed({"items": [1, 2]})
+    assert stage.workflow.ledger == {"started": 2, "cost": 1}
 
 
 # items

@@ -603,6 +603,19 @@ def test_the_new_run_enters_the_step_by_itself(what: str) -> None:
         assert world[(run.runtime or {})["child"]].parent_id == NEW
 
 
+def test_a_fork_has_used_up_what_its_origin_had() -> None:
+    steps = (then("a"), until(9, max_iterations=2), then("end"))
+    world = family_of(*steps, guards=Guards(max_transitions=99, max_cost_units=3), prune_after=5)
+    world.succeed(1, {"n": 1})
+    world.succeed(1, {"n": 2})
+    world.command(1, Fork(NEW))
+    run, origin = world[NEW], world[1]
+    assert (run.transitions, run.loops, run.ledger) == (4, {"1": 2}, {"cost": 2, "writers": {"n": 0}})
+    assert (origin.transitions, origin.loops, origin.ledger) == (run.transitions, run.loops, run.ledger)
+    world.succeed(NEW, {"n": 3})
+    assert (run.status, world[NEW].error_kind) == ("running", ErrorKind.CONSTRAINT_VIOLATION), "no third round"
+
+
 def test_a_fork_finds_the_signals_and_groups_that_it_was_given() -> None:
     settings = {"group": "g", "mode": "all", "keyed": True}
     world = family_of(starting(), then("b"), signalled(), StepSpec("wait_for_workflows", "w", settings=settings))
