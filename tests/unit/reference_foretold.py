@@ -5,6 +5,7 @@ from __future__ import annotations
 from queuety.model import Definition
 from tests.support.definitions_at_random import ROOTS, Payload, Story
 from tests.unit.reference_kinds import Telling
+from tests.unit.reference_means import Seed
 from tests.unit.reference_runs import Run
 from tests.unit.reference_words import Mark, NothingMore
 
@@ -41,6 +42,7 @@ class Foretold:
         return {run_id for run_id, run in self.runs.items() if run.visit} - self._unfinished
 
     def _add(self, run_id: int, definition: Definition, payload: Payload) -> None:
+        self.is_open = self.is_open or definition.deadline_s is not None  # how much time has passed by then?
         self.runs[run_id] = Telling(run_id, definition, payload, self)
         self._unsent[run_id] = list(self.story.signals[definition.name])
 
@@ -51,7 +53,7 @@ class Foretold:
 
     def _standing(self) -> dict[int, str]:
         told = self._told
-        return {run_id: run.status if run_id in told else "running" for run_id, run in self.runs.items()}
+        return {run_id: how_it_stands(run) if run_id in told else "running" for run_id, run in self.runs.items()}
 
     def next(self, run: Run) -> Mark:
         self.marks += 1
@@ -59,13 +61,13 @@ class Foretold:
             raise TooLong
         now_us, standing = run.now_us, self._standing()
         if run.visit == 0:
-            return Mark("start", now_us, standing)
+            return Mark("start", now_us, standing, {})
         if self._unsent[run.id]:
-            return Mark("signal", now_us, standing, signal=self._unsent[run.id].pop(0))
+            return Mark("signal", now_us, standing, {}, signal=self._unsent[run.id].pop(0))
         if run.open:
-            return Mark("report", now_us, standing, run.visit, next(iter(run.open)))
+            return Mark("report", now_us, standing, {}, run.visit, next(iter(run.open)))
         if run.due_us is not None:
-            return Mark("due", max(now_us, run.due_us), standing, run.visit)
+            return Mark("due", max(now_us, run.due_us), standing, {}, run.visit)
         raise NothingMore
 
     def new_ids(self, run: Run, started: list[tuple[Definition, Payload]]) -> list[int]:
@@ -79,6 +81,13 @@ class Foretold:
             raise TooLong
         return ids
 
+    def not_started(self, ids: list[int]) -> None:
+        for run_id in ids:
+            del self.names[run_id], self.runs[run_id], self._unsent[run_id]
+
+    def forked(self, run: Run, new_id: int, payload: Payload, seed: Seed) -> None:
+        raise AssertionError("nobody forks a run here")
+
     def look_ahead(self, run: Run, ids: list[int]) -> None:
         for run_id in ids:
             if run_id in self._unfinished:
@@ -87,8 +96,12 @@ class Foretold:
                 self._tell(run_id)
         run.around = self._standing()
 
-    def state_of(self, run_id: int) -> Payload:
+    def state_of(self, run: Run, run_id: int) -> Payload:
         return self.runs[run_id].state
 
     def leaves_open(self, *, unless: bool) -> None:
         self.is_open = self.is_open or not unless
+
+
+def how_it_stands(run: Run) -> str:
+    return "undone" if run.status == "failed" and run.cleanup != "none" else run.status

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from queuety.model import Definition, HandlerRef, StepSpec
+from queuety.model import Definition, HandlerRef, RunNow, StepSpec
 from tests.support.definitions_at_random import Payload, Place, fails_now
+from tests.unit.reference_means import Pending
 from tests.unit.reference_runs import Run
 from tests.unit.reference_words import (
     LOOSE,
@@ -14,6 +15,7 @@ from tests.unit.reference_words import (
     are_apart,
     handler_of,
     is_same,
+    is_written_alike,
     items_at,
     public,
     signal_output,
@@ -28,57 +30,77 @@ class Telling(Run):
         report = self.execute([None], {None: handler_of(spec)})
         if report.error is not None:
             raise Failing("StepFailed", report.error)
+        self.pending.cost = report.cost
         return report.output
 
     def _delay(self, spec: StepSpec) -> Payload:
-        self.due_us = self.now_us + spec.settings["seconds"] * 1_000_000
+        """Until its time has come, or somebody does not want to wait for it. A retry waits as long as the first time"""
+        if self.kept.due_us is None:
+            self.kept.due_us = self.now_us + spec.settings["seconds"] * 1_000_000
+        self.due_us = self.kept.due_us
         while self.now_us < self.due_us:
-            while self.hear().what != "due":
-                pass
+            self.kept.is_delaying = True
+            mark = self.hear()
+            while mark.what != "due":
+                if mark.what == "asked" and isinstance(mark.given, RunNow):
+                    return {}
+                mark = self.hear()
         return {}
 
     def _parallel(self, spec: StepSpec) -> Payload:
         """Every branch is merged as it comes; the first that fails for good takes the run with it."""
-        done = self.kept.done
+        done, guards = self.kept.done, self.definition.guards
         handlers: dict[Place, HandlerRef] = {index: branch.handler for index, branch in enumerate(spec.branches)}
-        self.source.leaves_open(unless=are_apart(spec))
+        is_measured = guards is not None and guards.max_state_bytes is not None
+        self.source.leaves_open(unless=are_apart(spec) and not is_measured)
         self.ask_for([index for index in handlers if index not in done])
         while len(done) < len(spec.branches):
             report = self.execute(handlers, handlers)
             if report.error is not None:
                 self.source.leaves_open(unless=False)
                 raise Failing("StepFailed", report.error)
+            if len(done) == len(spec.branches) - 1:
+                self.pending.cost = report.cost
+                return public(report.output)
+            self.state = self.means.merged(self.state, public(report.output), self.step, report.cost)
             done[report.place] = report.output
-            self.state.update(public(report.output))
         return {}
 
     def _for_each(self, spec: StepSpec) -> Payload:
         """Items until enough have succeeded; then the reducer, which may fail and be retried by itself."""
-        key = spec.settings["result_key"]
+        settings = spec.settings
         if not self.kept.is_settled:
-            self.state[key], is_last = self._items(spec), spec.reducer is None
-            if is_last:
-                return {}
+            aggregate = {settings["result_key"]: self._items(spec)}
+            if spec.reducer is None:
+                return aggregate
+            self.state = self.means.merged(self.state, aggregate, self.step, self.pending.cost)
+            self.pending, self.kept.last = Pending(), None
             self.kept.is_settled = True
+            self.kept.holds = frozenset({settings["items_key"], settings["result_key"]})
         assert spec.reducer is not None
         self.ask_for(["reducer"])
-        report = self.execute(["reducer"], {"reducer": spec.reducer}, self.state[key])
+        report = self.execute(["reducer"], {"reducer": spec.reducer}, self.state[settings["result_key"]])
         if report.error is not None:
             raise Failing("StepFailed", report.error)
         return report.output
 
     def _items(self, spec: StepSpec) -> Payload:
-        settings, done = spec.settings, self.kept.done
+        """The aggregate; what the last item costs is still to be paid, and it is run again if the step is not left."""
+        settings, done, guards = spec.settings, self.kept.done, self.definition.guards
         items = self._items_at(settings["items_key"])
         if items is None:
             raise Failing("ForEachUnsatisfiable")
         mode, total = settings["mode"], len(items)
+        if not self.kept.holds:
+            self.means.check_items(total)
         needed = {"all": total, "first_success": 1, "quorum": settings.get("quorum", 0)}[mode]
         if needed > total:
             raise Failing("ForEachUnsatisfiable")
+        self.kept.holds = frozenset({settings["items_key"]}) if total else frozenset()
         handler = handler_of(spec)
         survivors = [index for index in range(total) if not self._dies(handler, index)]
-        is_certain = needed == total == len(survivors) or needed > len(survivors)
+        is_paid = guards is not None and guards.max_cost_units is not None
+        is_certain = needed == total == len(survivors) or (needed > len(survivors) and not is_paid)
         self.source.leaves_open(unless=is_certain or needed == 0)
         lost: dict[Place, str] = {}  # failures before a retry are forgotten
         handlers: dict[Place, HandlerRef] = dict.fromkeys(range(total), handler)
@@ -86,6 +108,10 @@ class Telling(Run):
         while len(done) < needed:
             report = self.execute(handlers, handlers, items)
             if report.error is None:
+                if len(done) == needed - 1:
+                    self.pending.cost, self.kept.last = report.cost, report.place
+                else:
+                    self.means.merged(self.state, {}, self.step, report.cost)
                 done[report.place] = public(report.output)
                 continue
             lost[report.place] = report.error
@@ -130,11 +156,11 @@ class Telling(Run):
                 raise Failing("StepFailed", report.error)
             matched = report.output["_matched"]
         if matched is settings["until"]:
-            self.jumps[self.step] = 0
+            self.pending.jumps = 0
             return {}
-        if self.jumps.get(self.step, 0) == settings["max_iterations"]:
+        if self.jumps.get(self.step, 0) >= settings["max_iterations"]:
             raise Failing("ConstraintViolation")
-        self.jumps[self.step] = self.jumps.get(self.step, 0) + 1
+        self.pending.jumps = self.jumps.get(self.step, 0) + 1
         return {"_next_step": settings["target"]}
 
     def _wait_for_signal(self, spec: StepSpec) -> Payload:
@@ -152,13 +178,15 @@ class Telling(Run):
             mark = self.hear()
             is_over = mark.what == "due" and self.due_us is not None and mark.now_us >= self.due_us
         self.source.leaves_open(unless="timeout" not in settings)
-        self.signals = [signal for number, signal in enumerate(self.signals) if number not in chosen.values()]
-        return signal_output(settings, {name: self._used[name] for name in chosen})
+        self.pending.using = frozenset(chosen.values())
+        return signal_output(settings, {name: self.arrived[number][1] for name, number in chosen.items()})
 
     def _chosen(self, settings: Any) -> dict[str, int]:
         """By name in the configured order, which signals satisfy the wait; none if it is not satisfied."""
         fitting: dict[str, int] = {}
-        for number, (name, payload) in enumerate(self.signals):
+        for number, (name, payload) in enumerate(self.arrived):
+            if number in self.used:
+                continue
             if name in settings["names"] and name not in fitting and self._fits(settings, payload):
                 fitting[name] = number
         if settings["mode"] == "any" and fitting:
@@ -166,7 +194,6 @@ class Telling(Run):
             fitting = {first: fitting[first]}
         elif len(fitting) < len(settings["names"]):
             return {}
-        self._used = {name: self.signals[number][1] for name, number in fitting.items()}
         return {name: fitting[name] for name in settings["names"] if name in fitting}
 
     def _fits(self, settings: Any, payload: Payload) -> bool:
@@ -189,11 +216,11 @@ class Telling(Run):
             if len(completed) >= needed:
                 break
             self.status = "waiting_for_workflows"
-            while self.hear().what not in ("settled", "signal", "due"):
+            while self.hear().what != "settled":
                 pass
         self.source.leaves_open(unless=len(completed) == needed)
         chosen = completed[:1] if settings["mode"] == "any" else completed
-        states = {one: self.source.state_of(one) for one in chosen}
+        states = {one: self.source.state_of(self, one) for one in chosen}
         if "result_key" not in settings:
             return {key: value for state in states.values() for key, value in state.items()}
         if not settings["keyed"]:
@@ -238,6 +265,7 @@ class Telling(Run):
         items = self._items_at(settings["items_key"])
         if items is None:
             raise Failing("StepFailed")
+        self.means.check_started(len(items))
         payloads: list[tuple[Definition, Payload]] = []
         for index, item in enumerate(items):
             payload = dict(self.state) if settings["inherit_state"] else {}
@@ -245,9 +273,10 @@ class Telling(Run):
             payload.pop(settings["result_key"], None)
             payload.update(public(item) if isinstance(item, dict) else {settings["payload_key"]: item})
             payloads.append((child, {**payload, "start_item_index": index}))
-        ids = self.source.new_ids(self, payloads)
+        ids = self.pending.ids = self.source.new_ids(self, payloads)
+        self.pending.started = len(ids)
         if "group" in settings:
-            self.groups[settings["group"]] = ids
+            self.pending.group = settings["group"], ids
         return {settings["result_key"]: ids}
 
     def _run_workflow(self, spec: StepSpec) -> Payload:
@@ -256,7 +285,7 @@ class Telling(Run):
         child, follows = self.kept.child, self.kept.follows
         self.kept.follows = False
         must_wait = False
-        if child is None or (not follows and self._standing(child) == "cancelled"):
+        if child is None or (not follows and self._standing(child) in ("cancelled", "undone")):
             child = self.kept.child = self.source.new_ids(self, [(spec.child, dict(self.state))])[0]
         elif not follows and self._standing(child) == "failed":
             must_wait = True  # it was asked to go on, and still stands as it did
@@ -268,9 +297,11 @@ class Telling(Run):
                     pass
                 must_wait = False
             elif how == "completed":
-                return self.source.state_of(child)
+                state = self.source.state_of(self, child)  # what it has left as it was, it has not written
+                same = [key for key in state if key in self.state and is_written_alike(state[key], self.state[key])]
+                return {key: value for key, value in state.items() if key not in same}
             else:
                 self._child_is_lost(child, how)
 
     def _child_is_lost(self, child: int, how: str) -> NoReturn:
-        raise Failing("ChildFailed" if how == "failed" else "ChildCancelled", f"because of {child}")
+        raise Failing("ChildCancelled" if how == "cancelled" else "ChildFailed", f"because of {child}")

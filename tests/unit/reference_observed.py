@@ -7,6 +7,7 @@ from collections import Counter
 from queuety.model import Definition
 from tests.support.definitions_at_random import Payload
 from tests.unit.reference_kinds import Telling
+from tests.unit.reference_means import Seed
 from tests.unit.reference_play import Play
 from tests.unit.reference_runs import Run
 from tests.unit.reference_words import Mark, NothingMore
@@ -21,12 +22,16 @@ class Observed:
         self._at: Counter[int] = Counter()
         self._drawn: Counter[tuple[int, int]] = Counter()
         self.expected: dict[int, tuple[Definition, Payload]] = {}
+        self._seeds: dict[int, Seed] = {}
 
     def tell(self, run_id: int) -> Telling:
-        """The run as the reference tells it."""
+        """The run as the reference tells it; of a fork, its origin was told of before."""
         if run_id not in self.told:
+            if run_id in self.play.world.forked:
+                self.tell(self.play.world.forked[run_id])
             paper = self.play.world.runs[run_id]
-            self.told[run_id] = Telling(run_id, paper.definition, paper.payload, self).tell()
+            seed = self._seeds.get(run_id)
+            self.told[run_id] = Telling(run_id, paper.definition, paper.payload, self, seed).tell()
         return self.told[run_id]
 
     def next(self, run: Run) -> Mark:
@@ -47,11 +52,20 @@ class Observed:
         self.expected.update(zip(found, started, strict=True))
         return found
 
+    def not_started(self, ids: list[int]) -> None:
+        for run_id in ids:
+            del self.expected[run_id]
+
+    def forked(self, run: Run, new_id: int, payload: Payload, seed: Seed) -> None:
+        self.expected[new_id] = run.definition, payload
+        self._seeds[new_id] = seed
+
     def look_ahead(self, run: Run, ids: list[int]) -> None:
         """What is seen is seen: nothing to prepare."""
 
-    def state_of(self, run_id: int) -> Payload:
-        return self.tell(run_id).state
+    def state_of(self, run: Run, run_id: int) -> Payload:
+        """As it was then: a run that has completed may have been rewound since."""
+        return dict(run.states[run_id])
 
     def leaves_open(self, *, unless: bool) -> None:
         """What happened is not open."""

@@ -12,14 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from queuety.engine.kinds import kind_of
-from queuety.errors import InvalidStateError
+from queuety.errors import ConstraintViolation, DefinitionError, InvalidStateError, SnapshotMissingError
 from queuety.model import (
     BuryJob,
     Cancel,
     ChildRevived,
     ChildSettled,
+    CleanupStatus,
     Command,
     Commanded,
+    CompleteStep,
+    DeadlinePassed,
     DependencySettled,
     Due,
     Effect,
@@ -27,17 +30,25 @@ from queuety.model import (
     Event,
     Failed,
     FinishJob,
+    Fork,
     Job,
+    PatchState,
     Pause,
     Resume,
     RetryJob,
     RetryRun,
+    Rewind,
     Role,
+    RunNow,
     Signalled,
+    SkipStep,
     Span,
+    State,
     Succeeded,
     Told,
     Use,
+    Workflow,
+    WorkflowStatus,
 )
 from queuety.store.load import Letter
 from queuety.worker.post import event_of
@@ -50,14 +61,22 @@ from tests.unit.reference_world import Open, World, as_written
 MOST_EVENTS = 500
 MOST_RUNS = 60
 
-COMMANDS: dict[str, Command] = {"pause": Pause(), "resume": Resume(), "retry": RetryRun(), "cancel": Cancel()}
-GENTLE = ("pause", "resume", "resume")
-ROUGH = ("pause", "pause", "resume", "resume", "retry", "retry", "retry", "cancel")
+REFUSALS = (InvalidStateError, SnapshotMissingError, DefinitionError, ConstraintViolation)
+"""What a command may be refused with: nothing is changed then."""
+
+BY_HAND: tuple[dict[str, Any], ...] = ({"a": 5}, {"c": 2}, {"items": [3]}, {"by_hand": "x" * 30}, {"k": None})
+"""What people put into a state."""
+
+GENTLE: tuple[str, ...] = ("pause", "resume", "resume")
+ROUGH: tuple[str, ...] = ("pause", "pause", "resume", "resume", "retry", "retry", "retry", "cancel")
+MENDING = ("rewind", "rewind", "rewind", "fork", "skip", "complete", "patch", "patch", "hurry", "retry with")
+REPAIRS = (*MENDING, "rewind", "pause", "resume", "retry", "retry", "cancel")
 
 
 @dataclass
 class Play:
     """What happens. Without `is_rough` nobody cancels or retries; `batches`: several events at once, or each alone.
+    With `repairs` people also do what operators do.
 
     `deaths` says, in turn, how often a job's process dies before one lives to report (all of them do when it is empty,
     except those that the tape kills).
@@ -67,6 +86,7 @@ class Play:
     tape: bytes
     is_rough: bool = True
     batches: bool = True
+    repairs: bool = False
     deaths: bytes = b""
     hands: list[Succeeded | Failed] = field(default_factory=list)
     late: list[Succeeded | Failed] = field(default_factory=list)
@@ -77,17 +97,24 @@ class Play:
     operation: int = 1000
     events: int = 0
     claims: int = 0
+    marks_seen: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.world = World({one.hash: one for one in every_definition(self.story.roots)})
+        definitions = every_definition(self.story.roots)
+        self.world = World({one.hash: one for one in definitions})
+        self.world.wastes_ids = any(one.guards is not None for one in definitions)
 
     def act(self) -> Play:
         """All of it: the start, the tape, and whatever can still happen; then also for those that were paused.
 
-        What has failed is retried up to twice, by the length of the tape.
+        Nothing happens where the runs break a limit as they start. What has failed is retried up to twice, by the
+        length of the tape.
         """
         with self.world.answering():
-            self.world.dispatch(zip(ROOTS, self.story.roots, self.story.payloads, strict=False))
+            try:
+                self.world.dispatch(zip(ROOTS, self.story.roots, self.story.payloads, strict=False))
+            except ConstraintViolation:
+                return self
             self._open_logs({})
             self.check({})
             for sort, which in zip(self.tape[::2], self.tape[1::2], strict=False):
@@ -112,12 +139,13 @@ class Play:
                 self.come_late(self.late[which % len(self.late)])
         elif sort == 14 and self.hands:
             self.kill(self.hands[which % len(self.hands)])
-        elif sort in (11, 12, 13):
-            names = ROUGH if self.is_rough else GENTLE
+        elif sort in (11, 12, 13) or (self.repairs and sort in (1, 2, 3)):
+            names = REPAIRS if self.repairs else ROUGH if self.is_rough else GENTLE
             name = names[which % len(names)]
-            fitting = self.those({"resume": "paused", "retry": "failed"}.get(name, "running"))
+            wanted = {"resume": "paused", "retry": "failed", "retry with": "failed"}
+            fitting = self.those(None if name in ("rewind", "patch", "fork") else wanted.get(name, "running"))
             runs = fitting if fitting and which % 5 else self.those()
-            self.command(runs[(which // len(names)) % len(runs)], name)
+            self.command(runs[(which // len(names)) % len(runs)], name, which + self.events)
         elif sort in (7, 8, 9, 10) and self.batches:
             self.batch(which, most_runs=1 if sort < 10 else 3)
         else:
@@ -201,6 +229,7 @@ class Play:
             assert (task.handler.name, task.handler.config) == (job.handler, job.config)
             assert (task.use is Use.REDUCER) is (place == "reducer")
             arguments = task.arguments
+        self.marks_seen[job.token] = len(self.logs[job.workflow_id or 0])
         self.hands.append(Succeeded(job, returned(config, dict(paper.workflow.state), *arguments), span))
 
     def report(self, result: Succeeded | Failed) -> None:
@@ -231,15 +260,58 @@ class Play:
             assert self.world.is_late(result), "a late result changes something"
             self.seen["a late result"] += 1
 
-    def command(self, run_id: int, name: str) -> None:
+    def command(self, run_id: int, name: str, which: int = 0) -> None:
         self.operation += 1
-        before = self.world.runs[run_id].workflow
+        before, command = self.world.runs[run_id].workflow, self._command(run_id, name, which)
+        if isinstance(command, Fork):
+            self.world.forked[command.new_id] = run_id
         try:
-            self.happen({run_id: [Commanded(COMMANDS[name], self.operation)]})
+            self.happen({run_id: [Commanded(command, self.operation)]})
             self.seen[name] += 1
-        except InvalidStateError:
+        except REFUSALS as error:
             assert self.world.runs[run_id].workflow is before
-            self._log(run_id, Mark("refused", self.world.now_us, self.standing(), command=name))
+            self.seen[f"{name}: {type(error).__name__}"] += 1
+            mark = replace(self._mark("refused", self.standing()), given=command, error=type(error).__name__)
+            self._log(run_id, replace(mark, delayed=self._has_delayed(run_id)))
+
+    def _command(self, run_id: int, name: str, which: int) -> Command:
+        """The command of this name; what goes with it depends on `which`."""
+        definition = self.world.runs[run_id].definition
+        step = which % (len(definition.steps) + (which % 11 == 0))
+        given = BY_HAND[which % len(BY_HAND)] if which % 3 == 0 else None
+        match name:
+            case "pause":
+                return Pause()
+            case "resume":
+                return Resume()
+            case "retry":
+                return RetryRun()
+            case "cancel":
+                return Cancel()
+            case "retry with":
+                return RetryRun(BY_HAND[which % len(BY_HAND)])
+            case "rewind":
+                return Rewind(step, given)
+            case "fork":
+                self.world.next_run += 1
+                return Fork(self.world.next_run - 1, None if which % 2 else step, given)
+            case "skip":
+                return SkipStep()
+            case "complete":
+                names = [None, None, *(spec.name for spec in definition.steps), "nowhere"]
+                wish = names[which % len(names)]
+                return CompleteStep({**(given or {}), "done_by": which % 5, **({"_next_step": wish} if wish else {})})
+            case "patch":
+                keys = sorted(self.world.runs[run_id].workflow.state)
+                removed = (keys[which % len(keys)],) if keys and which % 4 == 0 else ()
+                return PatchState({} if removed and which % 8 else BY_HAND[which % len(BY_HAND)], removed)
+            case "hurry":
+                return RunNow()
+        raise AssertionError(f"nobody asks a run to {name}")
+
+    def _has_delayed(self, run_id: int) -> bool:
+        jobs = self.world.runs[run_id].jobs.values()
+        return any(held.token is None and held.due_us > self.world.now_us for held in jobs)
 
     def batch(self, which: int, *, most_runs: int) -> None:
         """Several events in one transaction, for one run or for several; every other time all jobs report at once."""
@@ -275,7 +347,8 @@ class Play:
             assert None not in told, "a letter makes no sense"
             events[run_id] = [one for one in told if one is not None and self._is_let_in(one)]
         was = {run_id: self.world.runs[run_id].workflow for run_id in events}
-        standing = self.standing()
+        standing, states = self.standing(), self.states()
+        delayed = {run_id for run_id in events if self._has_delayed(run_id)}
         twin = self.world.copy() if len(events) == 1 and any(len(own) > 1 for own in events.values()) else None
         effects = self.world.happen(events)
         self.world.letters = [entry for entry in self.world.letters if entry[1] not in letters]
@@ -283,7 +356,8 @@ class Play:
         self._open_logs(standing)
         for run_id, own in events.items():
             for event in own:
-                self._note(run_id, event, effects, standing)
+                mark = replace(self._mark("", standing), states=states, delayed=run_id in delayed)
+                self._note(run_id, event, effects, mark)
         results = [one for own in what.values() for one in own if isinstance(one, Succeeded | Failed)]
         self.hands = [hand for hand in self.hands if hand not in results]
         self._let_go(self.world, results, effects)
@@ -328,20 +402,25 @@ class Play:
     # what is seen of it
 
     def standing(self) -> dict[int, str]:
-        return {run_id: paper.workflow.status.value for run_id, paper in self.world.runs.items()}
+        return {run_id: _standing(paper.workflow) for run_id, paper in self.world.runs.items()}
+
+    def states(self) -> dict[int, State]:
+        return {run_id: paper.workflow.state for run_id, paper in self.world.runs.items()}
+
+    def _mark(self, what: str, standing: dict[int, str]) -> Mark:
+        return Mark(what, self.world.now_us, standing, self.states())
 
     def _open_logs(self, standing: dict[int, str]) -> None:
         """Of the runs that were started just now, and who are there for each other."""
         new = sorted(self.world.runs.keys() - self.logs.keys())
         standing.update(dict.fromkeys(new, "running"))
         for run_id in new:
-            self._log(run_id, Mark("start", self.world.now_us, standing))
+            self._log(run_id, self._mark("start", standing))
 
     def _log(self, run_id: int, mark: Mark) -> None:
         self.logs.setdefault(run_id, []).append(mark)
 
-    def _note(self, run_id: int, event: Event, effects: Iterable[Effect], standing: dict[int, str]) -> None:
-        mark = Mark("", self.world.now_us, standing)
+    def _note(self, run_id: int, event: Event, effects: Iterable[Effect], mark: Mark) -> None:
         match event:
             case Succeeded() | Failed():
                 if event.job.id not in _closed(effects):
@@ -351,9 +430,12 @@ class Play:
                     self.failures[run_id, event.job.visit or 0, place] += 1
                 if event.job.role is Role.CLEANUP:
                     return
-                mark = replace(mark, what="report", visit=event.job.visit, place=place)
+                seen = self.marks_seen.get(event.job.token)
+                mark = replace(mark, what="report", visit=event.job.visit, place=place, seen=seen)
             case Commanded(command):
-                mark = replace(mark, what="asked", command=next(one for one in COMMANDS if COMMANDS[one] == command))
+                mark = replace(mark, what="asked", given=command)
+            case DeadlinePassed():
+                mark = replace(mark, what="deadline")
             case Signalled(name, payload):
                 self.sent[run_id] += 1
                 mark = replace(mark, what="signal", signal=(name, dict(payload)))
@@ -373,7 +455,7 @@ class Play:
 
     def _place(self, job: Job) -> Place:
         if job.role is Role.CLEANUP:
-            return "cleanup"
+            return f"cleanup {job.payload}"
         spec = self.world.runs[job.workflow_id or 0].definition.steps[job.step_index or 0]
         return "reducer" if job.branch is None and spec.kind == "for_each" else job.branch
 
@@ -381,6 +463,11 @@ class Play:
         self.operation += 1
         name, payload = self.story.signals[self.world.runs[run_id].definition.name][self.sent[run_id]]
         return Signalled(name, payload, self.operation)
+
+
+def _standing(workflow: Workflow) -> str:
+    is_undone = workflow.status is WorkflowStatus.FAILED and workflow.cleanup is not CleanupStatus.NONE
+    return "undone" if is_undone else workflow.status.value
 
 
 def _closed(effects: Iterable[Effect]) -> set[int]:

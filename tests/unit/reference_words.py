@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from queuety.model import HandlerRef, StepSpec
+from queuety.model import Command, HandlerRef, State, StepSpec
 from tests.support.definitions_at_random import Payload, Place
 
-OVER = ("completed", "failed", "cancelled")
+OVER = ("completed", "failed", "cancelled", "undone")
+"""How a run stands that has ended: `undone` is one that has failed and cannot go on any more."""
 
 
 @dataclass(frozen=True)
 class Mark:
     """Something that happened to a run. `standing` is the status of every run just before, by id, and
-    "running" for those that are started in the same transaction."""
+    "running" for those that are started in the same transaction; `states` is that of every run.
+
+    Of a job that has reported, `seen` is how many marks there were when it was taken in hand. Of a command, `given` is
+    it, `error` why it was refused, and `delayed` says whether a job was waiting for its time.
+    """
 
     what: str
     now_us: int
     standing: dict[int, str]
+    states: dict[int, State]
     visit: int | None = None
     place: Place = None
     id: int | None = None
     command: str = ""
     signal: tuple[str, Payload] = ("", {})
+    seen: int | None = None
+    given: Command | None = None
+    error: str = ""
+    delayed: bool = False
 
 
 class NothingMore(Exception):
@@ -32,6 +43,25 @@ class NothingMore(Exception):
 
 class Cancelled(Exception):
     """The run was cancelled."""
+
+
+class Rewound(Exception):
+    """The run goes back to where a place in its journal says."""
+
+    def __init__(self, place: int, with_state: Payload) -> None:
+        super().__init__(place)
+        self.place = place
+        self.with_state = with_state
+
+
+class Left(Exception):
+    """Somebody leaves the step by hand, with this output; `is_skipped`: as it was."""
+
+    def __init__(self, changes: Payload, following: int, *, is_skipped: bool) -> None:
+        super().__init__(following)
+        self.changes = changes
+        self.following = following
+        self.is_skipped = is_skipped
 
 
 class Failing(Exception):
@@ -45,16 +75,26 @@ class Failing(Exception):
 
 @dataclass(frozen=True)
 class Report:
-    """What a job has said: what it returned, or why it has failed for good."""
+    """What a job has said: what it returned, or why it has failed for good; `cost` is what it costs if it returned."""
 
     place: Place
     output: Payload
     error: str | None
+    cost: int = 0
 
 
 def handler_of(spec: StepSpec) -> HandlerRef:
     assert spec.handler is not None
     return spec.handler
+
+
+def size_of(state: Payload) -> int:
+    """Bytes of compact JSON in UTF-8."""
+    return len(json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def is_written_alike(one: Any, other: Any) -> bool:
+    return json.dumps(one) == json.dumps(other)
 
 
 def public(output: Payload) -> Payload:

@@ -80,7 +80,10 @@ class Open:
 
 @dataclass
 class Paper:
-    """What is held of one run. `folded` is the payload with every delta so far."""
+    """What is held of one run. `folded` is the payload with every delta so far.
+
+    `transitions` and `cost` are what it had used up when it was forked off another one.
+    """
 
     definition: Definition
     payload: Payload
@@ -93,6 +96,8 @@ class Paper:
     watchers: dict[int, int] = field(default_factory=dict)
     used: set[int] = field(default_factory=set)
     children: list[int] = field(default_factory=list)
+    transitions: int = 0
+    cost: int = 0
 
 
 class World:
@@ -115,6 +120,7 @@ class World:
         self.next_letter = 1
         self._drawn: dict[tuple[int, int], list[int]] = {}
         self._going_back: set[int] = set()
+        self.forked: dict[int, int] = {}  # from which run
 
     # what is asked
 
@@ -245,6 +251,9 @@ class World:
                 assert workflow.id not in self.runs, "a run was started twice"
                 definition = self.definitions[workflow.definition_hash]
                 paper = Paper(definition, dict(payload), workflow, dict(payload))
+                if workflow.id in self.forked:
+                    origin = self.runs[self.forked[workflow.id]].workflow
+                    paper.transitions, paper.cost = origin.transitions, (origin.ledger or {}).get("cost", 0)
                 self.runs[workflow.id] = paper
                 if workflow.parent_id is not None:
                     self.runs[workflow.parent_id].children.append(workflow.id)

@@ -1,4 +1,5 @@
-"""Every kind of step, nested, with random courses of events, against the reference and the laws that always hold."""
+"""Every kind of step, nested, with limits, deadlines, compensation and repairs, in random courses of events: against
+the reference and the laws that always hold."""
 
 from __future__ import annotations
 
@@ -12,12 +13,15 @@ from hypothesis import strategies as st
 
 from queuety.model import AppendHistory, Workflow
 from tests.conftest import PROOF
-from tests.support.definitions_at_random import Story, stories
+from tests.support.definitions_at_random import Story
 from tests.unit.reference_foretold import Foretold, TooLong
 from tests.unit.reference_observed import Observed
+from tests.unit.reference_past import Past
 from tests.unit.reference_play import Play
 from tests.unit.reference_runs import Run
+from tests.unit.reference_stories import dressed
 from tests.unit.reference_words import LOOSE
+from tests.unit.reference_world import Paper
 
 tapes = st.binary(max_size=120) | st.binary(min_size=60, max_size=300)
 usual = settings(
@@ -61,6 +65,14 @@ def outcome(run: Workflow | Run, **how: Any) -> dict[str, Any]:
     }
 
 
+def used_up(run: Workflow | Run) -> tuple[int, int]:
+    """Cost units, and runs that were started."""
+    if isinstance(run, Workflow):
+        ledger = run.ledger or {}
+        return ledger.get("cost", 0), ledger.get("started", 0)
+    return run.means.cost, run.means.started
+
+
 def played(story: Story, tape: bytes, **how: Any) -> Play:
     try:
         return Play(story, tape, **how).act()
@@ -70,14 +82,36 @@ def played(story: Story, tape: bytes, **how: Any) -> Play:
         raise
 
 
+def cleaned(paper: Paper) -> list[tuple[str, str]]:
+    """What was cleaned up, in order: the handler, and the state of then (`null`: the present one)."""
+    found = []
+    past = Past(paper.payload, paper.rows, paper.workflow, paper.signals, paper.groups)
+    for row in paper.rows:
+        if row.job is not None and (row.entry == "cleaned" or (row.entry == "uncleaned" and row.is_final)):
+            seq = (row.job.payload or {}).get("seq")
+            found.append((row.job.handler, text_of(None if seq is None else past.state_at(seq))))
+    return found
+
+
+def assert_was_so_all_the_time(run_id: int, play: Play, told: Run) -> None:
+    """Before each thing that happened, the state was what the reference says. In a batch, before the first of them."""
+    marks = play.logs[run_id]
+    for number in range(1, len(marks)):
+        if marks[number].states is not marks[number - 1].states:
+            assert text_of(marks[number].states[run_id]) == text_of(told.trail[number])
+
+
 @usual
-@given(stories(), tapes)
-def test_every_run_goes_as_the_reference_says(story: Story, tape: bytes) -> None:
-    play = played(story, tape)
+@given(dressed(), tapes, st.booleans())
+def test_every_run_goes_as_the_reference_says(story: Story, tape: bytes, repairs: bool) -> None:
+    play = played(story, tape, repairs=repairs)
     observed = Observed(play)
     for run_id, paper in play.world.runs.items():
         told = observed.tell(run_id)
         assert outcome(paper.workflow) == outcome(told)
+        assert used_up(paper.workflow) == used_up(told)
+        assert cleaned(paper) == [(name, text_of(state)) for name, state in told.cleanups]
+        assert_was_so_all_the_time(run_id, play, told)
         event(f"ends {paper.workflow.status} {paper.workflow.error_kind or ''}")
         assert [(one.name, one.payload) for one in paper.signals] == told.signals
         if told.error is not None and told.error[0] == "StepFailed" and told.error[1] is not None:
@@ -91,7 +125,7 @@ def test_every_run_goes_as_the_reference_says(story: Story, tape: bytes) -> None
 
 
 @usual
-@given(stories(), tapes, st.booleans())
+@given(dressed(), tapes, st.booleans())
 def test_what_must_come_does_not_depend_on_the_schedule(story: Story, tape: bytes, batches: bool) -> None:
     try:
         foretold = Foretold(story)
@@ -104,6 +138,9 @@ def test_what_must_come_does_not_depend_on_the_schedule(story: Story, tape: byte
         return
     event("certain")
     play = played(story, tape, is_rough=False, batches=batches)
+    if not play.logs:
+        event("not started")
+        return
     names = named(play)
     assert sorted(names.values()) == sorted(foretold.names.values())
     by_name = {name: run_id for run_id, name in foretold.names.items()}
@@ -113,11 +150,12 @@ def test_what_must_come_does_not_depend_on_the_schedule(story: Story, tape: byte
         assert outcome(workflow, without=LOOSE, names=names) == outcome(told, without=LOOSE, names=foretold.names)
 
 
-@usual
-@given(stories(), tapes, st.binary(min_size=1, max_size=20))
-def test_processes_that_die_change_nothing(story: Story, tape: bytes, deaths: bytes) -> None:
+@settings(usual, max_examples=5_000 if PROOF else 400)  # each is played twice
+@given(dressed(), tapes, st.booleans(), st.binary(min_size=1, max_size=20))
+def test_processes_that_die_change_nothing(story: Story, tape: bytes, repairs: bool, deaths: bytes) -> None:
     """Whatever they did is done again by others: the same rows, but for the tokens."""
-    calm, deadly = played(story, tape), played(story, tape, deaths=deaths)
+    calm = played(story, tape, repairs=repairs)
+    deadly = played(story, tape, repairs=repairs, deaths=deaths)
     assert calm.world.runs.keys() == deadly.world.runs.keys()
     for run_id, paper in calm.world.runs.items():
         twin = deadly.world.runs[run_id]
