@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -166,11 +167,15 @@ def test_retry_asks_for_a_new_job_of_the_same_visit_with_fresh_attempts() -> Non
     assert due_us == 5 * SECOND, "only the first job of the step is held back"
 
 
-def test_retry_is_refused_once_the_run_was_compensated() -> None:
+@pytest.mark.parametrize(
+    ("ledger", "said"),
+    [({"undo": {"compensated": True}}, "has already been compensated"), (None, "has been cleaned up after")],
+)
+def test_retry_is_refused_once_the_run_was_cleaned_up_after(ledger: dict[str, Any] | None, said: str) -> None:
     world = World(UNDOABLE)
     world.fail(is_final=True)
-    world.workflow = replace(world.workflow, cleanup=CleanupStatus.COMPLETED)
-    with pytest.raises(InvalidStateError, match="workflow 41 is failed and has already been compensated"):
+    world.workflow = replace(world.workflow, cleanup=CleanupStatus.COMPLETED, ledger=ledger)
+    with pytest.raises(InvalidStateError, match=f"workflow 41 is failed and {said}; it cannot be retried"):
         world.command(RetryRun())
 
 

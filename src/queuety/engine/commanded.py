@@ -11,7 +11,6 @@ from queuety.engine.glance import child_of
 from queuety.errors import InvalidStateError
 from queuety.model import (
     Cancel,
-    CleanupStatus,
     Commanded,
     CompleteStep,
     Entry,
@@ -88,10 +87,7 @@ def _retry(course: Course, commanded: Commanded, with_state: State | None) -> No
     workflow = course.workflow
     if workflow.status is not WorkflowStatus.FAILED:
         raise _refused(workflow, "retried", "a failed workflow")
-    if workflow.cleanup is not CleanupStatus.NONE:
-        raise InvalidStateError(
-            f"workflow {workflow.id} is failed and has already been compensated; it cannot be retried"
-        )
+    mending.check_not_cleaned(workflow, "retried")
     changed = mending.merge(course, with_state) if with_state else None
     course.record(Entry.RETRIED, token=commanded.operation, changed=changed, control=course.said(commanded))
     course.workflow = revived(course.workflow)

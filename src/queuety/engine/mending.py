@@ -247,6 +247,11 @@ def _allow(workflow: Workflow, operation: str, forbidden: Collection[WorkflowSta
         raise InvalidStateError(
             f"workflow {workflow.id} is {workflow.status}; it cannot be {operation} (one that is {names} cannot)"
         )
+    check_not_cleaned(workflow, operation)
+
+
+def check_not_cleaned(workflow: Workflow, operation: str) -> None:
+    """Raises `InvalidStateError` if the run was cleaned up after, or is about to be: what it did may be undone."""
     if workflow.cleanup is not CleanupStatus.NONE:
         done = "has already been compensated" if is_compensated(workflow.ledger) else "has been cleaned up after"
         raise InvalidStateError(f"workflow {workflow.id} is {workflow.status} and {done}; it cannot be {operation}")
