@@ -56,6 +56,14 @@ def test_it_is_written_to_a_file(local: Project) -> None:
     assert "cannot be written" in refused("workflow", "graph", "greeting", "--output", "nowhere/g.svg", code=2)
 
 
+def test_the_ending_of_the_file_says_how_it_is_drawn(local: Project) -> None:
+    for name, beginning in (("g.SVG", "<svg"), ("g.mmd", "flowchart TD"), ("g.txt", "greeting  2 steps")):
+        done("workflow", "graph", "greeting", "-o", name)
+        assert Path(name).read_text().lstrip().startswith(beginning)
+    done("workflow", "graph", "greeting", "-o", "g.svg", "--format", "text")
+    assert Path("g.svg").read_text() == GREETING
+
+
 def test_what_cannot_be_drawn_is_said(local: Project) -> None:
     done("migrate")
     assert refused("workflow", "graph", "99", code=1) == "no workflow has the id 99"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -27,6 +27,9 @@ class Picture(StrEnum):
     SVG = "svg"
 
 
+_ENDINGS: Final = {".svg": Picture.SVG, ".mmd": Picture.MERMAID}
+
+
 def add_to(group: typer.Typer) -> None:
     """Adds the command of this file."""
     command(group, "graph")(graph)
@@ -43,21 +46,25 @@ def graph(
             show_default=False,
         ),
     ],
-    form: Annotated[Picture, typer.Option("--format", help="An outline, a Mermaid flowchart, or a picture.")] = (
-        Picture.TEXT
-    ),
+    form: Annotated[
+        Picture | None,
+        typer.Option(
+            "--format", help="An outline, a Mermaid flowchart, or a picture. Else as FILE ends (.svg, .mmd), else text."
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.", show_default=False)
     ] = None,
     workflows: WorkflowsOption = None,
 ) -> None:
     """Draw a workflow, or a run with how each step stands."""
+    drawing = (form or _ENDINGS.get(output.suffix.lower() if output else "", Picture.TEXT)).value
     if target.isdecimal():
         with place.opened() as app:
-            drawn = app.workflow_graph(int(target), form.value)
+            drawn = app.workflow_graph(int(target), drawing)
     else:
         with place.opened(workflows=workflows or ()) as app:
-            drawn = app.workflow_graph(_described(target, app, place.target()), form.value)
+            drawn = app.workflow_graph(_described(target, app, place.target()), drawing)
     if output is None:
         typer.echo(escaped_text(drawn), nl=False)
         return
