@@ -180,14 +180,14 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing() -> None:
 
 
 FILTERS = (
-    ("--status failed", 2),
+    ("--status FAILED", 2),
     ("--name order", 3),
     ("--tag red", 1),
     ("--tag orange", 0),
     ("--error-kind StepFailed", 2),
-    ("--error-kind WaitTimeout", 0),
+    ("--error-kind waittimeout", 0),
     ("--older-than 1h", 0),
-    ("--newer-than 1.5h", 4),
+    ("--newer-than 1h30m", 4),
     ("--newer-than 1h --name order", 3),
     ("--name order --limit 2", 2),
 )
@@ -318,6 +318,8 @@ BAD_INPUT = (
     ("cancel --older-than soon", f"--older-than 'soon': {SPAN}"),
     ("cancel --newer-than 1y", f"--newer-than '1y': {SPAN}"),
     ("cancel --older-than=-1h", f"--older-than '-1h': {SPAN}"),
+    ("cancel --older-than 7", f"--older-than '7': {SPAN}"),
+    ("cancel --older-than 1h30", f"--older-than '1h30': {SPAN}"),
     ("cancel none", "'none': an id (a whole number) is needed"),
     ("cancel 0", "'0': an id (a whole number) is needed"),
     ("rewind 99999999999999999999 read", "'99999999999999999999': an id (a whole number) is needed"),

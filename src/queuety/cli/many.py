@@ -44,7 +44,11 @@ _MANY: Final = {
     "status": Annotated[
         WorkflowStatus | None,
         typer.Option(
-            "--status", metavar="STATUS", help=f"Runs that stand so: {listed(WorkflowStatus)}.", rich_help_panel=PANEL
+            "--status",
+            metavar="STATUS",
+            case_sensitive=False,
+            help=f"Runs that stand so: {listed(WorkflowStatus)}.",
+            rich_help_panel=PANEL,
         ),
     ],
     "name": Annotated[
@@ -56,7 +60,11 @@ _MANY: Final = {
     "error_kind": Annotated[
         ErrorKind | None,
         typer.Option(
-            "--error-kind", metavar="KIND", help=f"Runs that failed so: {listed(ErrorKind)}.", rich_help_panel=PANEL
+            "--error-kind",
+            metavar="KIND",
+            case_sensitive=False,
+            help=f"Runs that failed so: {listed(ErrorKind)}.",
+            rich_help_panel=PANEL,
         ),
     ],
     "older_than": Annotated[

@@ -94,7 +94,12 @@ def list_workflows(
     place: Place,
     status: Annotated[
         WorkflowStatus | None,
-        typer.Option("--status", metavar="STATUS", help=f"Only those that stand so: {listed(WorkflowStatus)}."),
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            case_sensitive=False,
+            help=f"Only those that stand so: {listed(WorkflowStatus)}.",
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only those of this name.")] = None,
     parent: Annotated[
@@ -103,7 +108,12 @@ def list_workflows(
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only those with this tag.")] = None,
     error_kind: Annotated[
         ErrorKind | None,
-        typer.Option("--error-kind", metavar="KIND", help=f"Only those that failed so: {listed(ErrorKind)}."),
+        typer.Option(
+            "--error-kind",
+            metavar="KIND",
+            case_sensitive=False,
+            help=f"Only those that failed so: {listed(ErrorKind)}.",
+        ),
     ] = None,
     older_than: Annotated[
         str | None, typer.Option("--older-than", metavar="SPAN", help="Only those created longer ago: 90s, 2h, 1d.")
