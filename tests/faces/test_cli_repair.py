@@ -185,7 +185,7 @@ FILTERS = (
     ("--tag red", 1),
     ("--tag orange", 0),
     ("--error-kind StepFailed", 2),
-    ("--error-kind waittimeout", 0),
+    ("--error-kind WaitTimeout", 0),
     ("--older-than 1h", 0),
     ("--newer-than 1h30m", 4),
     ("--newer-than 1h --name order", 3),
