@@ -255,9 +255,33 @@ def test_a_handler_that_runs_while_its_step_is_skipped_has_worked_in_vain(databa
             assert app.wait(run, 30).state == {"b": 1}
             gates["let go"].set()
         assert status_of(app, run).state == {"b": 1}
-        (buried,) = app.list_jobs(workflow_id=run, status="buried")
-        assert buried.error_message == "Step skipped"
+        assert [job.error_message for job in app.list_jobs(status="completed")] == [None, "Step skipped"]
         check(app.door)
+
+
+def test_what_a_step_is_settled_without_was_not_buried(app: Queuety, clock: ManualClock) -> None:
+    run = steps(app.workflow("w"), "a", "b").dispatch()
+    app.skip_step(run, actor="Ada")
+    app.complete_step(run, {"b": 7}, actor="Ada")
+    settled = app.list_jobs(workflow_id=run)
+    assert [(job.status, job.error_message, job.attempts) for job in settled] == [
+        ("completed", "Step completed by hand", 0),
+        ("completed", "Step skipped", 0),
+    ]
+    assert settled[0].completed_at == clock.now
+    assert settled[0].failed_at is None
+    assert app.list_jobs(status="completed") == settled
+    assert not app.list_jobs(status="buried")
+    assert app.stats() == {"pending": 0, "processing": 0, "completed": 2, "failed": 0, "buried": 0}
+    why = app.why(settled[1].id)
+    assert why.reason == "completed"
+    assert "was taken out" in why.answer
+    assert f"Step skipped. Workflow {run} went on without it." in why.answer
+    assert [(event.event, event.actor) for event in app.workflow_timeline(run)] == [
+        ("step_skipped", "Ada"),
+        ("step_completed", "Ada"),
+    ]
+    check(app.door)
 
 
 def test_what_is_no_output_is_refused_and_nothing_changes(memory: Queuety) -> None:

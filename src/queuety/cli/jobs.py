@@ -139,7 +139,7 @@ def _show(job: JobState, attempts: Sequence[JobAttempt], now: datetime) -> None:
             ("failed", both(job.failed_at, now)),
             ("progress", "" if job.progress is None else readable(job.progress)),
             ("payload", "" if job.workflow_id is not None else readable(job.payload)),
-            ("error", job.error_message or ""),
+            ("settled" if job.status is JobStatus.COMPLETED else "error", job.error_message or ""),
         ],
     )
     if not attempts:

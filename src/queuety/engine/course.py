@@ -155,14 +155,14 @@ class Course:
         self.workflow = replace(workflow, version=workflow.version + 1)
         return True
 
-    def drop(self, message: str) -> None:
-        """Take back everything that is open, also what this very turn has asked for.
+    def drop(self, message: str, *, is_settled: bool = False) -> None:
+        """Take back everything that is open, also what this very turn has asked for; `is_settled` as in `DropWork`.
 
         An attempt that is decided about later in this turn has lost its job: whatever came of it is late.
         """
         self.has_dropped = True
         self.effects = [effect for effect in self.effects if not is_open_work(effect)]
-        self.effects.append(DropWork(self.workflow.id, message, self.now_us))
+        self.effects.append(DropWork(self.workflow.id, message, self.now_us, is_settled))
 
     def abandon_child(self) -> int | None:
         """Tell the run that this one is parked on to end; its id, or None if there is none."""

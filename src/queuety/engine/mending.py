@@ -222,7 +222,7 @@ def merge(course: Course, changes: State, removed: Collection[str] = ()) -> Stat
 def _settle(course: Course, commanded: Commanded, verdict: Leave, entry: Entry, what: str) -> None:
     """Leave the step by hand; what it has open is given up. A failed run goes on."""
     workflow = course.workflow
-    course.drop(f"Step {what}")
+    course.drop(f"Step {what}", is_settled=True)
     if workflow.status is not WorkflowStatus.FAILED:
         course.abandon_child()
     course.effects += _without_chunks(course)

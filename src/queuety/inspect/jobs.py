@@ -3,6 +3,7 @@
 A step's job has a row only while it is open or buried. Once it has completed, its record is a row of the history, and
 it is listed and counted from there like any other completed job. What it was added with is read from its workflow's
 definition; when it was added is not recorded, so `created_at` and `available_at` say when its last attempt began.
+A job whose step was skipped or completed by hand keeps its row: completed, with a message that says so.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ class JobState:
     """A job as it stood when it was read. Times are aware, in UTC.
 
     `payload` is a plain job's (a step reads its workflow's state and has `{}`). `attempts` includes one that is being
-    made. `error_message` is the last attempt's, or why no worker has run it. `failed_at` is when it was buried.
+    made. `error_message` is the last attempt's, why no worker has run it, or that its step was settled without
+    it. `failed_at` is when it was buried.
     """
 
     id: int

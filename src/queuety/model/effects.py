@@ -55,11 +55,15 @@ class AddJob:
 
 @dataclass(frozen=True, slots=True)
 class DropWork:
-    """Bury every open handler's job of the run with this message, and forget its timers (messages to it stay)."""
+    """End every open handler's job of the run with this message, and forget its timers (messages to it stay).
+
+    They are buried, but completed if `is_settled`: somebody has settled the step without them, so nothing has failed.
+    """
 
     workflow_id: int
     message: str
     now_us: int
+    is_settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

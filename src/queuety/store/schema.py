@@ -139,6 +139,7 @@ class Tables:
 
     def _jobs(self) -> Table:
         """Open work, finished plain jobs, buried jobs. A step's job is deleted when it completes: its history stays.
+        Completed with a message are those that were open when somebody skipped or completed their step by hand.
 
         `priority_rank` is 3 − priority, so that every index is read upwards. `wake_us` is when somebody must
         look at the row although nobody claims it: the due time of a delayed job, the end of a lease; else NULL.

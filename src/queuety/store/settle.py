@@ -23,6 +23,7 @@ from queuety.model import (
     Effect,
     FinishJob,
     HurryJobs,
+    JobPhase,
     KeepGroup,
     KeepSignal,
     LetterKind,
@@ -145,7 +146,8 @@ def write(tx: Tx, plan: Plan, held: Mapping[int, Held]) -> dict[int, Held]:
     """
     _close(tx, plan)
     for drop in plan.dropped:
-        tx.cursor.execute(tx.statements.drop_jobs, [drop.message, drop.now_us, drop.workflow_id])
+        phase = JobPhase.COMPLETED if drop.is_settled else JobPhase.BURIED
+        tx.cursor.execute(tx.statements.drop_jobs, [phase.value, drop.message, drop.now_us, drop.workflow_id])
     if plan.dropped or plan.dropped_timers:
         letters.drop_timers(tx, plan.dropped_timers, without_work=[drop.workflow_id for drop in plan.dropped])
     for hurry in plan.hurried:

@@ -221,7 +221,7 @@ class Statements:
         self.claim_ready = claim.format(phase="'ready'") + order
         self.claim_suspects = claim.format(phase="'suspect'") + order
         self.drop_jobs = (
-            f"UPDATE {jobs} SET phase = 'buried', token = NULL, owner = NULL, wake_us = NULL, error_message = {p}, "
+            f"UPDATE {jobs} SET phase = {p}, token = NULL, owner = NULL, wake_us = NULL, error_message = {p}, "
             f"completed_us = {p} WHERE workflow_id = {p} AND role <> 'cleanup' "
             f"AND phase IN ('ready', 'delayed', 'suspect', 'leased')"
         )

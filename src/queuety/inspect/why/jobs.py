@@ -17,6 +17,8 @@ CAP: Final = 1_000
 def of_job(look: Look, row: Record) -> Why:
     """The answer for a job that has a row."""
     phase = JobPhase(row["phase"])
+    if phase is JobPhase.COMPLETED and row["error_message"]:
+        return _settled(look, row)
     if phase is JobPhase.COMPLETED:
         return _said(row, "completed", f"was completed {look.when(row['completed_us'])}.")
     if phase is JobPhase.BURIED:
@@ -54,6 +56,12 @@ def _said(row: Record, reason: str, answer: str, **details: Json) -> Why:
     }
     name = f"Job {row['id']} ({row['handler']})"
     return Why(row["id"], "job", JobPhase(row["phase"]).status, reason, f"{name} {answer}", {**told, **details})
+
+
+def _settled(look: Look, row: Record) -> Why:
+    message = words.quoted(row["error_message"])
+    then = f"Workflow {row['workflow_id']} went on without it."
+    return _said(row, "completed", f"was taken out {look.when(row['completed_us'])}: {message}. {then}")
 
 
 def _buried(look: Look, row: Record) -> Why:
