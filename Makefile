@@ -14,6 +14,10 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
 	&& { command -v "$$p"; break; }; done)
 
+# Where tests stand that run apart from the others: collecting all of them takes as long as some of these.
+PAIRED := $(shell grep -rl --include='*.py' 'mark\.paired' tests)
+SERIAL := $(shell grep -rl --include='*.py' 'mark\.serial' tests)
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check fix bench bench-all proof clean
 
@@ -45,8 +49,8 @@ fix: $(STAMP) ## formatting and what ruff can mend by itself
 # pytest answers 5 when nothing was selected: no test being paired or serial is no failure.
 test: check ## every check, then every test (QUEUETY_TEST_REQUIRE=postgresql,mysql: no database may be missing)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not serial and not paired" $(ARGS)
-	$(BIN)/pytest -n 2 --dist worksteal -m paired $(ARGS) || test $$? -eq 5
-	$(BIN)/pytest -m serial $(ARGS) || test $$? -eq 5
+	$(BIN)/pytest -n 2 --dist worksteal -m paired $(or $(ARGS),$(PAIRED)) || test $$? -eq 5
+	$(BIN)/pytest -m serial $(or $(ARGS),$(SERIAL)) || test $$? -eq 5
 
 bench: $(STAMP) ## steps per second and latency on each database, beside its raw floor
 	$(BIN)/python -m benchmarks $(ARGS)
