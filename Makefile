@@ -16,7 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 
 # Where tests stand that run apart from the others: collecting all of them takes as long as some of these.
 PAIRED := $(shell grep -rl --include='*.py' 'mark\.paired' tests)
-SERIAL := $(shell grep -rl --include='*.py' 'mark\.serial' tests)
+SERIAL := $(shell grep -rl --include='*.py' --exclude-dir=clusters 'mark\.serial' tests)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check fix bench bench-all proof clean
