@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
-from queuety.model import Entry, State, WorkflowStatus
+from queuety.model import Entry, HandlerRef, Migrate, State, WorkflowStatus
 from queuety.model.deltas import fold
 from queuety.model.needs import NeedPast, NeedUsedSignals
 from queuety.store import load, prune
@@ -138,10 +139,10 @@ def test_a_run_that_goes_on_in_another_process_is_not_disturbed(house: House) ->
     for number in range(5):
         (work,) = hand.turn(succeeded(job, {f"k{number}": number}), slots=1).works
         job = work.job
-    live(house, run, 400)  # the snapshot is as of the start, for that deltas are small
+    live(house, run, 400)  # the snapshot is as of the last checkpoint, for that deltas are small
     house.clock.advance(1)
     row = house.row("workflows")
-    assert row["state_version"] < 300
+    assert row["state_version"] == 305
     assert passed(house) == row["state_version"]
     other = house.door.read(lambda tx: load.read(tx, Runs(), [run]))[run]
     assert other.workflow.state == {**LARGE, **{f"k{number}": number for number in range(5)}, "n": 405, "odd": 405}
@@ -224,6 +225,20 @@ def test_runs_that_can_be_undone_or_are_being_keep_their_rows(house: House) -> N
     assert passed(house, may_prune=may_prune) == 4
     assert [seqs(house, run) is None for run in runs] == [True, False, False, True, False, False]
     assert asked == [plain.hash, undoable.hash, undoable.hash]
+
+
+def test_a_run_that_was_moved_from_what_could_undo_its_steps_keeps_its_rows(house: House) -> None:
+    """Its present definition undoes nothing; what an earlier one did, that one still undoes."""
+    first, second = definition(replace(single(), compensation=HandlerRef("tests:undo"))), definition()
+    house.definitions.ensure(house.door, second)
+    run = house.dispatch(first)
+    live(house, run, 2)
+    house.steer(run, Migrate(second, {}))
+    live(house, run, 2)
+    house.clock.advance(1)
+    assert house.row("workflows")["definition_hash"] == second.hash
+    assert passed(house, may_prune=lambda one: one == second.hash) == 0
+    assert seqs(house, run) == (1, 5)
 
 
 def test_of_a_failed_run_what_a_retry_needs_stays(house: House) -> None:

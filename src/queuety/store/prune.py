@@ -61,8 +61,9 @@ def prune_history(
     """Deletes rows older than this moment from the start of the histories of the next `limit` runs, by id.
 
     Of completed and cancelled runs any row may go, of others those of visits before the present one. `may_prune` says
-    of a definition, by its hash, that nothing is ever undone in its runs; it is not asked of cancelled ones. What is
-    locked or not clean stays, and is looked at again in the next pass.
+    of a definition, by its hash, that nothing is ever undone in its runs; it is not asked of cancelled ones. A run that
+    was moved from one whose steps can be undone keeps its rows, whatever its present one says. What is locked or not
+    clean stays, and is looked at again in the next pass.
     """
     statements, cursor = tx.statements, tx.cursor
     p = statements.parameter
@@ -79,7 +80,7 @@ def prune_history(
     firsts = _firsts(tx, [row[0] for row in page if row[1] < before_us], before_us)
     rows, most = 0, rows_for(limit)
     for run in _locked(tx, sorted(firsts)):
-        if run.status != WorkflowStatus.CANCELLED and not may_prune(run.definition_hash):
+        if run.status != WorkflowStatus.CANCELLED and (run.was_undoable or not may_prune(run.definition_hash)):
             continue
         if rows and most - rows < FEW_ROWS:
             return Pruned(rows, run.id - 1)
@@ -97,7 +98,8 @@ def prune_history(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run that is locked and clean. `size`: about how many characters its state has."""
+    """A run that is locked and clean. `size`: about how many characters its state has. `was_undoable`: it was moved to
+    its definition from one that could undo its steps."""
 
     id: int
     status: WorkflowStatus
@@ -107,6 +109,7 @@ class _Run:
     state_version: int
     delta_bytes: int
     size: int
+    was_undoable: bool
 
     @property
     def is_over(self) -> bool:
@@ -132,13 +135,19 @@ def _locked(tx: Tx, ids: Sequence[int]) -> list[_Run]:
     columns = ("id", "status", "version", "visit", "definition_hash", "state_version", "delta_bytes")
     rows = tx.statements.select_among(
         tx.cursor,
-        (*columns, "state_bytes + delta_bytes", AWAITING),
+        (*columns, "state_bytes + delta_bytes", "ledger", AWAITING),
         tx.statements.workflows,
         "id",
         ids,
         f" AND status IN ({known}) AND cleanup <> '{CleanupStatus.PENDING}' ORDER BY id{tx.statements.bulk.for_update}",
     )
-    return [_Run(row[0], WorkflowStatus(row[1]), *row[2:-1]) for row in rows if not awaits(row[-1])]
+    return [
+        _Run(row[0], WorkflowStatus(row[1]), *row[2:-2], _was_undoable(row[-2])) for row in rows if not awaits(row[-1])
+    ]
+
+
+def _was_undoable(ledger: str | None) -> bool:
+    return ledger is not None and bool(decode(ledger).get("moved"))
 
 
 def _upto(tx: Tx, run: _Run, first: int, before_us: int, most: int) -> int:
