@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from queuety.commands.dispatch import start_runs
 from queuety.model import (
     Cancel,
+    Fork,
     JobStatus,
     KeepGroup,
     LetterKind,
@@ -192,6 +194,51 @@ def test_a_run_that_is_of_a_living_runs_group_stays(house: House) -> None:
     end(house, [planner])
     house.clock.advance(1)
     assert passed(house) == 2
+
+
+def test_a_run_that_is_of_a_forks_group_stays(house: House) -> None:
+    """The fork is younger than the group that it has taken over, and has yet to wait for it."""
+    planner, done = house.dispatch_many(definition(), [{}, {}])
+    house.door.write(lambda tx: settle.write(tx, settle.Plan.of([KeepGroup(planner, "a", (done,))]), {}))
+    end(house, [done])
+    house.clock.advance(1)
+    before_us = house.clock.us
+    (fork,) = house.door.write(lambda tx: tx.reserve(1))
+    house.steer(planner, Fork(fork))
+    end(house, [planner])
+    assert passed(house, before_us=before_us) == 0
+    end(house, [fork])
+    assert passed(house, before_us=before_us) == 1
+    assert there(house) == [planner, fork]
+
+
+def test_a_letter_that_comes_while_its_run_goes_is_answered(house: House) -> None:
+    """The waiter had found the run going on, in a transaction that took longer than the run."""
+    if house.door.dialect.writer_key() is not None:
+        pytest.skip("whoever may write has locked everything")
+    (run,) = house.dispatch_many(definition(), [{}])
+    settings = {"workflows": [run], "mode": "all", "keyed": True}
+    waiting = definition(StepSpec("wait_for_workflows", "wait", settings=settings))
+    house.definitions.ensure(house.door, waiting)
+    with House(house.url, clock=house.clock) as other, other.door.engine.connect() as theirs:
+        with other.door.joined(theirs) as tx:
+            (waiter,) = start_runs(tx, waiting, [{}])
+        house.hand().work()
+        house.clock.advance(1)
+
+        def commit(statement: str) -> None:
+            if statement.startswith("DELETE") and theirs.in_transaction():
+                theirs.commit()
+
+        house.door.on_statement = commit
+        assert passed(house) == 1
+        house.door.on_statement = None
+        assert not theirs.in_transaction()
+    hand = house.hand()
+    for _ in range(2):
+        hand.turn(looks_around=True)
+    assert house.row("workflows", id=waiter)["error_kind"] == "WaitUnsatisfiable"
+    assert house.rows("inbox") == []
 
 
 def test_a_run_with_a_letter_that_is_to_be_answered_stays(house: House) -> None:

@@ -35,6 +35,9 @@ _LIVING: Final = ", ".join(f"'{status}'" for status in WorkflowStatus if not sta
 _OWN_LETTERS: Final = f"'{LetterKind.TIMER}', '{LetterKind.DEADLINE}'"
 """Letters of a run to itself; any other says something that is to be heard, or to be answered."""
 
+FORKED: Final = "%_fork_%"
+"""The names of forks, and of few other runs."""
+
 _PHASES: Final = {JobStatus.COMPLETED: "completed", JobStatus.BURIED: "buried"}
 
 
@@ -189,7 +192,7 @@ def _locked(
 
 def _awaited(tx: Tx, before_us: int) -> frozenset[int]:
     """The runs that others wait for, those included that have told of their end, and those that a living run has
-    started as a group before this moment, and may come to wait for."""
+    started as a group before this moment, and may come to wait for. A fork has a group that is older than itself."""
     statements, cursor = tx.statements, tx.cursor
     cursor.execute(
         f"SELECT runtime FROM {statements.workflows} WHERE status = '{WorkflowStatus.WAITING_FOR_WORKFLOWS}' "
@@ -198,8 +201,9 @@ def _awaited(tx: Tx, before_us: int) -> frozenset[int]:
     found = {other for (runtime,) in cursor.fetchall() for other in decode(runtime).get("ids", ())}
     cursor.execute(
         f"SELECT kept.ids FROM {statements.workflows} run JOIN {statements.groups} kept ON kept.workflow_id = run.id "
-        f"WHERE run.status IN ({_LIVING}) AND run.created_us < {statements.parameter}",
-        [before_us],
+        f"WHERE run.status IN ({_LIVING}) "
+        f"AND (run.created_us < {statements.parameter} OR run.name LIKE {statements.parameter})",
+        [before_us, FORKED],
     )
     for (ids,) in cursor.fetchall():
         found.update(decode(ids))
@@ -247,8 +251,11 @@ def _delete(tx: Tx, ids: Sequence[int], long: Sequence[int]) -> None:
     both = sorted((*ids, *long))
     if not both:
         return
+    # A letter of another run that has come since it was looked for stays: whoever opens it finds nobody, and answers.
+    statements.change_among(
+        cursor, f"DELETE FROM {statements.inbox}", "workflow_id", both, f" AND kind IN ({_OWN_LETTERS})"
+    )
     tables: list[tuple[str, str, Sequence[int]]] = [
-        (statements.inbox, "workflow_id", both),
         (statements.groups, "workflow_id", both),
         (statements.watchers, "workflow_id", both),
         (statements.watchers, "waiter_id", both),
