@@ -80,6 +80,29 @@ def test_without_a_worker_it_matters_whether_something_waits(scene: Scene) -> No
     assert look(scene).problems == ()
 
 
+def test_without_a_worker_the_queue_is_named_in_which_a_delayed_job_has_come_due(scene: Scene) -> None:
+    scene.add_job(queue="mail", due_us=scene.clock.us + SECOND)
+    scene.add_job(queue="held", due_us=scene.clock.us + SECOND)
+    scene.door.write(lambda tx: queues.pause(tx, "held"))
+    scene.clock.advance(2)
+    (problem,) = look(scene).problems
+    assert (problem.severity, problem.do) == ("error", "start one: `queuety work --queue mail`")
+
+
+def test_a_delayed_job_of_a_paused_queue_waits_for_no_worker(scene: Scene) -> None:
+    scene.add_job(queue="held", due_us=scene.clock.us + SECOND)
+    scene.door.write(lambda tx: queues.pause(tx, "held"))
+    scene.clock.advance(2)
+    assert said(look(scene)) == [("note", "no worker is alive")]
+
+
+def test_without_a_worker_a_timer_needs_any_of_them(scene: Scene) -> None:
+    scene.start(scene.define(step("wait", None, "delay", settings={"seconds": 1}), step("a")))
+    scene.clock.advance(2)
+    (problem,) = look(scene).problems
+    assert (problem.severity, problem.do) == ("error", "start one: `queuety work`")
+
+
 def test_a_worker_that_has_gone_silent_is_not_alive(scene: Scene) -> None:
     worker(scene)
     scene.clock.advance(60)
@@ -334,7 +357,7 @@ def test_each_look_reads_an_index(scene: Scene) -> None:
     read = {name: [plan for statement, plan in plans if mark in statement] for name, mark in MARKS.items()}
     assert {name: len(found) for name, found in read.items()} == {
         "jobs_ready": 8,
-        "jobs_wake": 4,
+        "jobs_wake": 5,
         "workflows_status": 4,
     }
     for name, found in read.items():

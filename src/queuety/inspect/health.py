@@ -55,8 +55,10 @@ def examine(
     horizon_us = now_us + _HORIZON_LEASES * lease_us
     soon = health.soon(connection, tables, until_us=horizon_us, overdue_us=now_us - lease_us, cap=CAP)
     unknown = health.unknown(connection, tables, until_us=horizon_us, cap=CAP, limit=SHOWN)
-    moments = (health.next_delayed(connection, tables), health.next_timer(connection, tables))
+    timer_us = health.next_timer(connection, tables)
+    moments = (health.next_delayed(connection, tables), timer_us)
     next_us = min((us for us in moments if us is not None), default=None)
+    due_queues = health.late_queues(connection, tables, before_us=now_us, cap=CAP, limit=SHOWN)
     found = Health(
         at=moment(now_us),
         revision=revision,
@@ -65,6 +67,8 @@ def examine(
         backlog=_backlog(connection, tables, paused, workers, now_us=now_us),
         delayed=health.delayed(connection, tables, cap=CAP),
         next_due_s=None if next_us is None else (next_us - now_us) / 1_000_000,
+        next_timer_s=None if timer_us is None else (timer_us - now_us) / 1_000_000,
+        due_queues=tuple(queue for queue in due_queues if queue not in paused),
         leased=soon.leased,
         overdue_leases=soon.overdue,
         late=soon.late,

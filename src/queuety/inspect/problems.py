@@ -43,18 +43,18 @@ def _schema(found: Health, _: float) -> Iterator[Problem]:
 def _nobody(found: Health, _: float) -> Iterator[Problem]:
     if found.alive:
         return
-    waiting = [backlog for backlog in found.backlog if not backlog.is_paused]
-    is_late = found.next_due_s is not None and found.next_due_s < 0
-    if not waiting and not is_late:
+    waiting = {*found.due_queues, *(backlog.queue for backlog in found.backlog if not backlog.is_paused)}
+    is_timer_due = found.next_timer_s is not None and found.next_timer_s < 0
+    if not waiting and not is_timer_due:
         yield Problem("note", "no worker is alive", "none has been seen lately", "nothing yet: no work is due")
         return
-    queues = ",".join(backlog.queue for backlog in waiting) or "default"
+    which = f" --queue {','.join(sorted(waiting))}" if waiting else ""  # any worker looks at timers
     last = max((worker.seen_at for worker in found.workers), default=None)
     yield Problem(
         "error",
         "no worker is alive and work is waiting",
         "none is registered" if last is None else f"the last one was seen {_ago((found.at - last).total_seconds())}",
-        f"start one: `queuety work --queue {queues}`",
+        f"start one: `queuety work{which}`",
     )
 
 

@@ -66,9 +66,11 @@ class Problem:
 class Health:
     """All that was found at `at`. Ages are in seconds; `next_due_s` is negative if it should have happened already.
 
-    `next_due_s` is the earliest moment of a delayed job, a timer or a message; None if there is none. `late` are
-    delayed jobs and `late_timers` timers that came due more than a lease ago. `stranded` are ids of running workflows
-    that nothing will move, `unwoken` of those that wait for others of which nothing more will come.
+    `next_due_s` is the earliest moment of a delayed job, a timer or a message; None if there is none; `next_timer_s`
+    that of a timer or message alone. `due_queues` are the queues, unless paused, of delayed jobs that have come due and
+    that nobody has looked at yet. `late` are delayed jobs and `late_timers` timers that came due more than a lease ago.
+    `stranded` are ids of running workflows that nothing will move, `unwoken` of those that wait for others of which
+    nothing more will come.
     """
 
     at: datetime
@@ -78,6 +80,8 @@ class Health:
     backlog: tuple[Backlog, ...]
     delayed: Tally
     next_due_s: float | None
+    next_timer_s: float | None
+    due_queues: tuple[str, ...]
     leased: Tally
     overdue_leases: Tally
     late: Tally

@@ -83,6 +83,19 @@ def next_delayed(connection: Connection, tables: Tables) -> int | None:
     return connection.execute(query).scalar_one_or_none()
 
 
+def late_queues(connection: Connection, tables: Tables, *, before_us: int, cap: int, limit: int) -> list[str]:
+    """The queues of delayed jobs that had come due before then, among the first `cap` to be looked at; in order."""
+    columns = _first(tables, until_us=before_us - 1, cap=cap).c
+    query = (
+        select(columns.queue)
+        .where(columns.phase == JobPhase.DELAYED.value)
+        .distinct()
+        .order_by(columns.queue)
+        .limit(limit)
+    )
+    return list(connection.execute(query).scalars())
+
+
 def delayed(connection: Connection, tables: Tables, *, cap: int) -> Tally:
     """How many jobs are delayed."""
     table = tables.jobs
