@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from queuety import JobStatus, Queuety, WaitMode, step, workflow
+from queuety.define.builder import WorkflowBuilder
 from queuety.define.marks import ForEachReducer
 from queuety.inspect.timeline import TimelineEvent, job_history
 from queuety.model import Entry
@@ -183,6 +184,24 @@ def test_completed_branches_and_items_are_jobs(app: Queuety) -> None:
     assert app.stats()["completed"] == 6
     assert app.stats("fast") == {"pending": 0, "processing": 0, "completed": 1, "failed": 0, "buried": 0}
     assert app.stats("default")["completed"] == 5
+
+
+def test_steps_count_in_the_queue_in_which_they_ran_whatever_their_run_became(app: Queuety) -> None:
+    def version(queue: str) -> WorkflowBuilder:
+        return app.workflow("moved").then(left, "a", queue=queue).delay(hours=1).then(left, "b", queue=queue)
+
+    run = version("old").dispatch()
+    app.run_until_idle()
+    target = app.workflow_status(version("new").dispatch())
+    assert target is not None
+    app.migrate_workflow(run, target.definition_hash)
+    app.run_now(run)
+    app.run_until_idle()
+    listed = [job.queue for job in app.list_jobs(status="completed")]
+    assert listed.count("old") == 1
+    for queue in ("old", "new"):
+        assert app.stats(queue)["completed"] == listed.count(queue)
+    assert app.stats()["completed"] == len(listed)
 
 
 @pytest.mark.parametrize("reading", ["stats", "list_jobs"])

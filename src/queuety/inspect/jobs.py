@@ -115,11 +115,20 @@ def _counts(connection: Connection, tables: Tables, queue: str | None) -> dict[s
     if queue is not None and not _uses(known, queue):
         return counts
     for hash_, index, branch, more in history.completed_counts(connection, tables):
-        step = known.get(hash_, Outline()).step(index)
-        of_queue = DEFAULT_QUEUE if step is None else (step.own if branch is None else step.job(branch)).queue
-        if queue is None or of_queue == queue:
-            count(of_queue, JobStatus.COMPLETED, more)
-    return counts
+        count(_queue_of(known.get(hash_, Outline()), index, branch), JobStatus.COMPLETED, more)
+    # They were counted by the definitions that their runs have now: what ran under another is put where it ran.
+    moved = history.completed_before_moves(connection, tables) if queue is not None else []
+    eras = _eras_of(connection, tables, moved)
+    for row in moved:
+        index, branch = row["step_index"], row["own_branch"]
+        count(_queue_of(known.get(row["definition_hash"], Outline()), index, branch), JobStatus.COMPLETED, -1)
+        count(_queue_of(eras.outline(row["run_id"], row["seq"]), index, branch), JobStatus.COMPLETED, 1)
+    return counts if queue is None else {queue: counts.get(queue, {})}
+
+
+def _queue_of(outline: Outline, index: int, branch: int | None) -> str:
+    step = outline.step(index)
+    return DEFAULT_QUEUE if step is None else (step.own if branch is None else step.job(branch)).queue
 
 
 def _completed_steps(
@@ -148,13 +157,19 @@ def _completed_steps(
 
 def _of_then(connection: Connection, tables: Tables, rows: Sequence[Record]) -> list[JobState]:
     """Jobs of steps by the definitions that their runs had then."""
+    eras = _eras_of(connection, tables, rows)
+    return [_from_history(row, eras.outline(row["run_id"], row["seq"])) for row in rows]
+
+
+def _eras_of(connection: Connection, tables: Tables, rows: Sequence[Record]) -> Eras:
+    """The definitions of the runs of these rows, from the first row of each on."""
     eras = Eras(connection, tables)
     eras.know({row["run_id"]: row["definition_hash"] for row in rows})
     firsts: dict[int, int] = {}
     for row in rows:
         firsts[row["run_id"]] = min(row["seq"], firsts.get(row["run_id"], row["seq"]))
     eras.look(firsts)
-    return [_from_history(row, eras.outline(row["run_id"], row["seq"])) for row in rows]
+    return eras
 
 
 def _uses(known: Mapping[str, Outline], queue: str) -> bool:

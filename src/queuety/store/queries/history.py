@@ -108,6 +108,31 @@ def completed_counts(connection: Connection, tables: Tables) -> list[tuple[str, 
     return [(row[0], row[1], row[2], int(row[3])) for row in connection.execute(query)]
 
 
+def completed_before_moves(connection: Connection, tables: Tables) -> list[Record]:
+    """The same jobs one by one, of those runs that changed their definition afterwards. Reads every row.
+
+    As `run_id`, `seq`, `step_index`, `own_branch` and the run's present `definition_hash`.
+    """
+    history, workflows = tables.history, tables.workflows
+    moves = history.alias()
+    last = (
+        select(moves.c.run_id, func.max(moves.c.seq).label("seq"))
+        .where(moves.c.entry == Entry.MIGRATED.value)
+        .group_by(moves.c.run_id)
+        .subquery()
+    )
+    branch = case((history.c.entry == Entry.BRANCH.value, history.c.branch)).label("own_branch")
+    query = (
+        select(history.c.run_id, history.c.seq, history.c.step_index, branch, workflows.c.definition_hash)
+        .select_from(history)
+        .join(last, and_(last.c.run_id == history.c.run_id, history.c.seq < last.c.seq))
+        .join(workflows, workflows.c.id == history.c.run_id)
+        .where(_is_completed_step(tables))
+        .order_by(history.c.run_id, history.c.seq)
+    )
+    return list(connection.execute(query).mappings())
+
+
 def last_of(connection: Connection, tables: Tables, run_id: int, entry: Entry) -> Record | None:
     """The latest row of a run that tells of this; it reads the run's rows from the end."""
     table = tables.history
