@@ -103,13 +103,13 @@ class _Run:
 
     id: int
     status: WorkflowStatus
+    was_undoable: bool
     version: int
     visit: int
     definition_hash: str
     state_version: int
     delta_bytes: int
     size: int
-    was_undoable: bool
 
     @property
     def is_over(self) -> bool:
@@ -142,7 +142,7 @@ def _locked(tx: Tx, ids: Sequence[int]) -> list[_Run]:
         f" AND status IN ({known}) AND cleanup <> '{CleanupStatus.PENDING}' ORDER BY id{tx.statements.bulk.for_update}",
     )
     return [
-        _Run(row[0], WorkflowStatus(row[1]), *row[2:-2], _was_undoable(row[-2])) for row in rows if not awaits(row[-1])
+        _Run(row[0], WorkflowStatus(row[1]), _was_undoable(row[-2]), *row[2:-2]) for row in rows if not awaits(row[-1])
     ]
 
 
