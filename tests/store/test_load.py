@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from queuety.errors import StoreError
 from queuety.model import AppendHistory, Entry, SaveWorkflow, Workflow, WorkflowStatus
 from queuety.store import load, settle
 from queuety.store.load import Held, Runs
+from queuety.store.prune import prune_history
+from queuety.store.purge import purge_runs
 from queuety.store.tx import Tx
 from tests.support.hands import House, definition, single, succeeded
 
@@ -238,6 +241,56 @@ def test_a_run_that_moves_on_between_its_version_and_its_row_is_read_as_it_is_th
     assert "late" in said
     assert held.workflow.version == 3
     assert held.workflow.state == {"text": "z" * 50_000, "n": 2}
+
+
+@pytest.mark.parametrize("is_purged", [False, True], ids=["pruned", "purged"])
+def test_a_run_whose_history_goes_between_its_row_and_its_deltas_is_not_read_by_halves(
+    house: House, is_purged: bool
+) -> None:
+    """A wait merged the state of a run without the last steps, for good. Only where nothing is locked."""
+    if house.door.dialect.writer_key() is not None:
+        pytest.skip("whoever may write has locked everything")
+    run = house.dispatch(FOUR, LARGE)
+    hand = house.hand()
+    hand.work(lambda job: succeeded(job, {f"k{job.step_index}": 1}))
+    whole = house.state(run)
+    assert house.row("workflows")["delta_bytes"] > 0
+    house.clock.advance(1)
+    us = house.clock.us
+    gone: list[object] = []
+
+    def go(tx: Tx) -> object:
+        if is_purged:
+            return purge_runs(tx, before_us=us, statuses=[WorkflowStatus.COMPLETED], after=None, limit=1)
+        return prune_history(tx, before_us=us, after_id=None, limit=1, may_prune=lambda _: True)
+
+    class Late(Fetched):
+        def execute(self, statement: str, parameters: Any = ()) -> Any:
+            if house.door.tables.history.name in statement and not gone:
+                gone.append(house.door.write(go))
+            return super().execute(statement, parameters)
+
+    def unit(tx: Tx) -> dict[int, Held]:
+        tx.cursor = Late(tx.cursor)
+        return load.read(tx, Runs(), [run])
+
+    found = house.door.read(unit)
+    assert gone
+    assert {key: held.workflow.state for key, held in found.items()} == ({} if is_purged else {run: whole})
+
+
+def test_a_run_that_lacks_rows_is_not_read_as_if_it_had_them(house: House) -> None:
+    run = house.dispatch(FOUR, LARGE)
+    hand = house.hand()
+    (job,) = hand.claim()
+    hand.turn(succeeded(job, {"n": 1}))
+    house.door.write(lambda tx: tx.cursor.execute(f"DELETE FROM {tx.statements.history}"))
+    with pytest.raises(StoreError, match=f"workflow {run} cannot be read: rows of its history are missing"):
+        house.state(run)
+    strange: dict[int, str] = {}
+    assert house.door.read(lambda tx: load.read(tx, Runs(), [run], strange=strange)) == {}
+    assert strange == {run: "rows of its history are missing"}
+    house.clear()
 
 
 def test_what_a_run_remembers_comes_back(house: House) -> None:

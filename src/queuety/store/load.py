@@ -30,6 +30,9 @@ _KINDS: Final = frozenset(LetterKind)
 LETTERS_AT_ONCE: Final = 1_000
 """Letters that are opened in one transaction."""
 
+_LOOKS: Final = 3
+"""How often a run is read whose deltas go away, pruned or purged, after its row was read; not locked, they may."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -137,17 +140,28 @@ def _load(tx: Tx, runs: Runs, ids: Sequence[int], locking: str, strange: dict[in
             # Unlocked, a row may have moved on since its version was read.
             fit = [row for row in rows if row[9] <= known[row[0]].workflow.version]
             whole += [row[0] for row in rows if row[9] > known[row[0]].workflow.version]
-            found |= _decode(tx, fit, strange, known)
-    if whole:
+            decoded, torn = _decode(tx, fit, strange, known)
+            found |= decoded
+            whole += torn
+    for _ in range(_LOOKS):
+        if not whole:
+            break
         rows = statements.select_among(cursor, WORKFLOW_COLUMNS, statements.workflows, "id", sorted(whole), tail)
-        found |= _decode(tx, rows, strange, {})
+        decoded, whole = _decode(tx, rows, strange, {})
+        found |= decoded
+    for workflow_id in whole:
+        reason = "rows of its history are missing"
+        if strange is None:
+            raise StoreError(f"workflow {workflow_id} cannot be read: {reason}")
+        strange[workflow_id] = reason
     return found
 
 
 def _decode(
     tx: Tx, rows: Sequence[Sequence[Any]], strange: dict[int, str] | None, known: Mapping[int, Held]
-) -> dict[int, Held]:
-    """The workflows of these rows of `WORKFLOW_COLUMNS`; the states of those in `known` are folded from there."""
+) -> tuple[dict[int, Held], list[int]]:
+    """The workflows of these rows of `WORKFLOW_COLUMNS`; the states of those in `known` are folded from there. Then the
+    ids of those whose deltas are not there any more."""
     behind: dict[int, tuple[int, int]] = {}
     for row in rows:
         before = known.get(row[0])
@@ -157,8 +171,11 @@ def _decode(
         elif (row[9], row[11]) != (before.state_version, before.delta_bytes):
             behind[row[0]] = (before.workflow.version, row[4])
     deltas = _deltas(tx, behind) if behind else {}
+    torn = [workflow_id for workflow_id in behind if workflow_id not in deltas]
     decoded: dict[int, Held] = {}
     for row in rows:
+        if row[0] in behind and row[0] not in deltas:
+            continue
         before = known.get(row[0])
         state: State = decode(row[8]) if before is None else before.workflow.state
         if row[0] in deltas:
@@ -171,7 +188,7 @@ def _decode(
             strange[row[0]] = str(error)
         else:
             decoded[row[0]] = Held(workflow, state_bytes=row[10], delta_bytes=row[11], state_version=row[9])
-    return decoded
+    return decoded, torn
 
 
 def unreadable(workflow_id: int, error: ValueError) -> StoreError:
@@ -182,17 +199,23 @@ def unreadable(workflow_id: int, error: ValueError) -> StoreError:
 
 
 def _deltas(tx: Tx, between: Mapping[int, tuple[int, int]]) -> dict[int, list[tuple[dict[str, Any], list[str]]]]:
-    """What each of these runs has set and removed after the first version given for it, up to the second, in order."""
+    """What each of these runs has set and removed after the first version given for it, up to the second, in order.
+
+    Left out are those of which the first row is gone: a history is pruned, and purged, from its start.
+    """
     p = tx.statements.parameter
     part = (
         f"SELECT run_id, seq, changed, removed FROM {tx.statements.history} WHERE run_id = {p} AND seq > {p} "
-        f"AND seq <= {p} AND (changed IS NOT NULL OR removed IS NOT NULL)"
+        f"AND seq <= {p} AND (changed IS NOT NULL OR removed IS NOT NULL OR seq = {p})"
     )
-    found: dict[int, list[tuple[dict[str, Any], list[str]]]] = {run_id: [] for run_id in between}
-    ranges = ((run_id, after, upto) for run_id, (after, upto) in between.items())
-    rows = tx.statements.select_ranges(tx.cursor, part, ranges)
-    for run_id, _, changed, removed in sorted(rows, key=lambda row: (row[0], row[1])):
-        found[run_id].append((decode(changed) if changed else {}, decode(removed) if removed else []))
+    found: dict[int, list[tuple[dict[str, Any], list[str]]]] = {}
+    ranges = ((run_id, after, upto, after + 1) for run_id, (after, upto) in between.items())
+    rows = sorted(tx.statements.select_ranges(tx.cursor, part, ranges), key=lambda row: (row[0], row[1]))
+    for run_id, seq, changed, removed in rows:
+        if seq == between[run_id][0] + 1:
+            found[run_id] = []
+        if run_id in found:
+            found[run_id].append((decode(changed) if changed else {}, decode(removed) if removed else []))
     return found
 
 
