@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +121,7 @@ class AsyncVerbs(
 
     async def list_workflows_async(
         self,
-        status: WorkflowStatus | str | None = None,
+        status: WorkflowStatus | str | Collection[WorkflowStatus | str] | None = None,
         name: str | None = None,
         parent_id: int | None = None,
         limit: int = 50,
@@ -175,7 +175,7 @@ class AsyncVerbs(
     async def list_jobs_async(
         self,
         queue: str | None = None,
-        status: JobStatus | str | None = None,
+        status: JobStatus | str | Collection[JobStatus | str] | None = None,
         workflow_id: int | None = None,
         cleanup: bool = False,
         limit: int = 50,

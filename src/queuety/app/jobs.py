@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -79,12 +80,15 @@ class JobVerbs(Core):
     def list_jobs(
         self,
         queue: str | None = None,
-        status: JobStatus | str | None = None,
+        status: JobStatus | str | Collection[JobStatus | str] | None = None,
         workflow_id: int | None = None,
         cleanup: bool = False,
         limit: int = 50,
     ) -> list[JobState]:
-        """Jobs, newest first, at most `limit`; those that clean up after a run only with `cleanup`."""
+        """Jobs, newest first, at most `limit`; those that clean up after a run only with `cleanup`.
+
+        Of several statuses a job has any.
+        """
         if workflow_id is not None and known_id(workflow_id, "workflow_id") is None:
             return []
         with self.door.reading() as connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +147,7 @@ class WorkflowVerbs(Core):
 
     def list_workflows(
         self,
-        status: WorkflowStatus | str | None = None,
+        status: WorkflowStatus | str | Collection[WorkflowStatus | str] | None = None,
         name: str | None = None,
         parent_id: int | None = None,
         limit: int = 50,
@@ -159,8 +159,8 @@ class WorkflowVerbs(Core):
     ) -> list[WorkflowState]:
         """Runs that meet every condition given, newest first, at most `limit`; `before_id` goes on after a page.
 
-        `older_than` and `newer_than` are ages since a run was created, in seconds or as a `timedelta`. Raises
-        `DefinitionError` for a condition that cannot be right, an unknown status among them.
+        Of several statuses a run has any. `older_than` and `newer_than` are ages since a run was created, in seconds or
+        as a `timedelta`. Raises `DefinitionError` for a condition that cannot be right, an unknown status among them.
         """
         wanted = WorkflowFilter(status, name, parent_id, tag, error_kind, older_than, newer_than)
         now_us = self.door.now_us()

@@ -12,6 +12,7 @@ import typer
 from queuety.cli import inputs
 from queuety.cli.escapes import escaped_lines
 from queuety.cli.exits import Code, Refusal, reported
+from queuety.cli.once import Group
 from queuety.cli.options import (
     LARGEST_COUNT,
     LARGEST_ID,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from queuety.inspect.events import TimelineEvent
     from queuety.inspect.logged import LogRow
 
-log = typer.Typer(invoke_without_command=True)
+log = typer.Typer(cls=Group, invoke_without_command=True)
 """`queuety log`, which shows the log, and is a group for what else is done with it."""
 
 

@@ -62,8 +62,13 @@ def list_jobs(
     place: Place,
     queue: Annotated[str | None, typer.Option("--queue", metavar="QUEUE", help="Only those of this queue.")] = None,
     status: Annotated[
-        JobStatus | None,
-        typer.Option("--status", metavar="STATUS", help=f"Only those that stand so: {listed(JobStatus)}."),
+        list[JobStatus] | None,
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            case_sensitive=False,
+            help=f"Only those that stand so: {listed(JobStatus)}; may be given again, for either.",
+        ),
     ] = None,
     workflow: Annotated[
         int | None, typer.Option("--workflow", parser=an_id, metavar="ID", help="Only those of this workflow.")
@@ -74,7 +79,7 @@ def list_jobs(
 ) -> None:
     """List jobs, the newest first."""
     with place.opened() as app:
-        jobs = app.list_jobs(queue=queue, status=status, workflow_id=workflow, cleanup=cleanup, limit=limit)
+        jobs = app.list_jobs(queue=queue, status=status or None, workflow_id=workflow, cleanup=cleanup, limit=limit)
         now = now_of(app)
     if form is Format.JSON:
         show_json(jobs)

@@ -42,12 +42,12 @@ _BY: Final = {
 }
 _MANY: Final = {
     "status": Annotated[
-        WorkflowStatus | None,
+        list[WorkflowStatus] | None,
         typer.Option(
             "--status",
             metavar="STATUS",
             case_sensitive=False,
-            help=f"Runs that stand so: {listed(WorkflowStatus)}.",
+            help=f"Runs that stand so: {listed(WorkflowStatus)}; may be given again, for either.",
             rich_help_panel=PANEL,
         ),
     ],
@@ -91,7 +91,7 @@ _MANY: Final = {
 class Many:
     """The conditions that were given, and how many at most; `where` is None if there is none."""
 
-    status: WorkflowStatus | None = None
+    status: list[WorkflowStatus] | None = None
     name: str | None = None
     tag: str | None = None
     error_kind: ErrorKind | None = None
@@ -111,7 +111,7 @@ class Many:
         from queuety.inspect.filters import WorkflowFilter
 
         found = WorkflowFilter(
-            status=self.status,
+            status=self.status or None,
             name=self.name,
             tag=self.tag,
             error_kind=self.error_kind,

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from queuety.cli.exits import reported
+from queuety.cli.once import Command
 from queuety.cli.output import Format
 from queuety.cli.target import Place
 
@@ -158,7 +159,7 @@ def command(group: typer.Typer, name: str) -> Callable[[Callable[..., None]], Ca
             own.append(_JSON)
         run.__signature__ = inspect.Signature([_CONTEXT, *own, *_PARAMETERS])  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in (_CONTEXT, *own, *_PARAMETERS)}
-        group.command(name)(run)
+        group.command(name, cls=Command)(run)
         return function
 
     return add

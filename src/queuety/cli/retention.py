@@ -33,9 +33,7 @@ def purge(
     ] = None,
     status: Annotated[
         list[JobStatus] | None,
-        typer.Option(
-            "--status", metavar="STATUS", help="completed, buried; may be given several times. Else completed."
-        ),
+        typer.Option("--status", metavar="STATUS", help="completed, buried; may be given again. Else completed."),
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -56,7 +54,7 @@ def purge_workflows(
         typer.Option(
             "--status",
             metavar="STATUS",
-            help="completed, failed, cancelled; may be given several times. Else completed.",
+            help="completed, failed, cancelled; may be given again. Else completed.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many there are; delete nothing.")] = False,

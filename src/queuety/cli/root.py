@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
 from typer.models import CommandInfo, TyperInfo
 
 from queuety.cli import (
@@ -29,6 +28,7 @@ from queuety.cli import (
     workflows,
 )
 from queuety.cli.exits import MEANINGS, Code, forgive_odd_terminals, say_error
+from queuety.cli.once import Group
 from queuety.cli.options import AppOption, Common, DatabaseOption, DebugOption, PrefixOption
 
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
@@ -55,7 +55,7 @@ WORKFLOW_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 """The same of `queuety workflow`."""
 
 
-class OneLine(TyperGroup):
+class OneLine(Group):
     """A group whose usage errors are one line too, and which ends with the exit codes that the help promises."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -117,7 +117,9 @@ root = typer.Typer(
     epilog=MEANINGS,
 )
 workflow = typer.Typer(
-    invoke_without_command=True, epilog="`queuety why ID` says why a run is not running, `queuety log` what happened."
+    cls=Group,
+    invoke_without_command=True,
+    epilog="`queuety why ID` says why a run is not running, `queuety log` what happened.",
 )
 
 

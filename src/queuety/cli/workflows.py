@@ -93,12 +93,12 @@ def status(place: Place, workflow_id: IdArgument, form: FormatOption = Format.TA
 def list_workflows(
     place: Place,
     status: Annotated[
-        WorkflowStatus | None,
+        list[WorkflowStatus] | None,
         typer.Option(
             "--status",
             metavar="STATUS",
             case_sensitive=False,
-            help=f"Only those that stand so: {listed(WorkflowStatus)}.",
+            help=f"Only those that stand so: {listed(WorkflowStatus)}; may be given again, for either.",
         ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only those of this name.")] = None,
@@ -131,7 +131,7 @@ def list_workflows(
     older, newer = seconds_of(older_than, "--older-than"), seconds_of(newer_than, "--newer-than")
     with place.opened() as app:
         runs = app.list_workflows(
-            status=status,
+            status=status or None,
             name=name,
             parent_id=parent,
             limit=limit,

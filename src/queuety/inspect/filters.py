@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from datetime import timedelta
 
@@ -14,12 +15,12 @@ from queuety.model import ErrorKind, WorkflowStatus
 class WorkflowFilter:
     """The runs that meet every condition given; None is no condition.
 
-    `status` and `error_kind` may be given by name. `older_than` and `newer_than` are ages, counted from when a run was
-    created: a number of seconds or a `timedelta`, afterwards always seconds. Raises `DefinitionError` for what cannot
-    be right.
+    `status` (one, or several of which a run has any) and `error_kind` may be given by name. `older_than` and
+    `newer_than` are ages, counted from when a run was created: a number of seconds or a `timedelta`, afterwards always
+    seconds. Raises `DefinitionError` for what cannot be right.
     """
 
-    status: WorkflowStatus | str | None = None
+    status: WorkflowStatus | str | Collection[WorkflowStatus | str] | None = None
     name: str | None = None
     parent_id: int | None = None
     tag: str | None = None
@@ -29,7 +30,7 @@ class WorkflowFilter:
 
     def __post_init__(self) -> None:
         if self.status is not None:
-            object.__setattr__(self, "status", checked_status(self.status))
+            object.__setattr__(self, "status", _checked_statuses(self.status))
         if self.error_kind is not None:
             object.__setattr__(self, "error_kind", checked_error_kind(self.error_kind))
         for what in ("older_than", "newer_than"):
@@ -54,6 +55,18 @@ def checked_status(status: WorkflowStatus | str) -> WorkflowStatus:
     except ValueError:
         known = ", ".join(WorkflowStatus)
         raise DefinitionError(f"there is no workflow status {status!r}; there are {known}") from None
+
+
+def _checked_statuses(
+    given: WorkflowStatus | str | Collection[WorkflowStatus | str],
+) -> WorkflowStatus | tuple[WorkflowStatus, ...]:
+    """The status, or the several ones, each once. Raises `DefinitionError` for an unknown one, and for none at all."""
+    if isinstance(given, str) or not isinstance(given, Collection):
+        return checked_status(given)
+    found = tuple(dict.fromkeys(checked_status(status) for status in given))
+    if not found:
+        raise DefinitionError("status=(): at least one is needed, or None for any")
+    return found
 
 
 def checked_error_kind(kind: ErrorKind | str) -> ErrorKind:

@@ -8,7 +8,7 @@ A job whose step was skipped or completed by hand keeps its row: completed, with
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from queuety.codec import decode
@@ -48,7 +48,7 @@ def list_jobs(
     tables: Tables,
     *,
     queue: str | None = None,
-    status: JobStatus | str | None = None,
+    status: JobStatus | str | Collection[JobStatus | str] | None = None,
     workflow_id: int | None = None,
     cleanup: bool = False,
     limit: int = 50,
@@ -56,12 +56,13 @@ def list_jobs(
 ) -> list[JobState]:
     """The jobs that meet every condition given, newest first, at most `limit`; completed steps are among them.
 
-    Jobs that clean up after a cancelled or failed run come only with `cleanup`. The next page begins at `before_id`,
-    the id of the last one seen. Raises `DefinitionError` for a status that there is not, and for a negative `limit`.
+    Of several statuses a job has any. Jobs that clean up after a cancelled or failed run come only with `cleanup`. The
+    next page begins at `before_id`, the id of the last one seen. Raises `DefinitionError` for a status that there is
+    not, and for a negative `limit`.
     """
     most = checked_count(limit, what="limit")
-    wanted = None if status is None else checked_status(status)
-    phases = None if wanted is None else _PHASES[wanted]
+    wanted = None if status is None else _wanted(status)
+    phases = None if wanted is None else frozenset().union(*(_PHASES[one] for one in wanted))
     found: dict[int, JobState] = {}
     if phases is None or phases:
         rows = jobs.newest(
@@ -75,7 +76,7 @@ def list_jobs(
             limit=most,
         )
         found.update((row["id"], _from_row(row)) for row in rows)
-    if wanted is None or wanted is JobStatus.COMPLETED:
+    if wanted is None or JobStatus.COMPLETED in wanted:
         steps = _completed_steps(
             connection, tables, queue=queue, workflow_id=workflow_id, before_id=before_id, limit=most
         )
@@ -100,6 +101,15 @@ def checked_status(status: JobStatus | str) -> JobStatus:
     except ValueError:
         known = ", ".join(JobStatus)
         raise DefinitionError(f"there is no job status {status!r}; there are {known}") from None
+
+
+def _wanted(given: JobStatus | str | Collection[JobStatus | str]) -> frozenset[JobStatus]:
+    """The statuses that were given, one or several. Raises `DefinitionError` for an unknown one, and for none."""
+    if isinstance(given, str) or not isinstance(given, Collection):
+        return frozenset({checked_status(given)})
+    if not given:
+        raise DefinitionError("status=(): at least one is needed, or None for any")
+    return frozenset(checked_status(status) for status in given)
 
 
 def _counts(connection: Connection, tables: Tables, queue: str | None) -> dict[str, dict[JobStatus, int]]:

@@ -94,7 +94,7 @@ def ids_of(
 def matched(wanted: WorkflowFilter, *, now_us: int) -> Match:
     """The filter as the store reads it."""
     return Match(
-        status=None if wanted.status is None else str(wanted.status),
+        statuses=_statuses(wanted),
         name=wanted.name,
         parent_id=wanted.parent_id,
         tag=wanted.tag,
@@ -102,6 +102,12 @@ def matched(wanted: WorkflowFilter, *, now_us: int) -> Match:
         until_us=_before(wanted.older_than, now_us),
         since_us=_before(wanted.newer_than, now_us),
     )
+
+
+def _statuses(wanted: WorkflowFilter) -> tuple[str, ...] | None:
+    if wanted.status is None:
+        return None
+    return (str(wanted.status),) if isinstance(wanted.status, str) else tuple(str(one) for one in wanted.status)
 
 
 def _before(age: timedelta | float | None, now_us: int) -> int | None:

@@ -36,9 +36,12 @@ def standing(connection: Connection, tables: Tables, workflow_id: int) -> Record
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which runs are meant; every condition that is not None must be met. Times are those of their creation."""
+    """Which runs are meant; every condition that is not None must be met. Times are those of their creation.
 
-    status: str | None = None
+    Of `statuses`, which are not empty, a run has one.
+    """
+
+    statuses: tuple[str, ...] | None = None
     name: str | None = None
     parent_id: int | None = None
     tag: str | None = None
@@ -70,8 +73,10 @@ def _matching(query: Select[Any], tables: Tables, match: Match, *, before_id: in
         # Ordered by the tag's own rows, which every database reads backwards: nothing is sorted.
         order = tags.c.workflow_id
         query = query.join(tags, tags.c.workflow_id == table.c.id).where(tags.c.tag == match.tag)
-    if match.status is not None:
-        query = query.where(table.c.status == match.status)
+    if match.statuses is not None:
+        only, *others = match.statuses
+        # One alone is compared: then the index gives the runs in their order, and nothing is sorted.
+        query = query.where(table.c.status.in_(match.statuses) if others else table.c.status == only)
     elif match.error_kind is not None:
         query = query.where(table.c.status.in_(_WITH_ERROR))
     if match.name is not None:
