@@ -55,6 +55,11 @@ def put(state: State, *, key: str) -> State:
 
 
 @step
+def says(state: State, *, values: State) -> State:
+    return values
+
+
+@step
 def holds(state: State) -> State:
     note("began")
     gates["let go"].wait(30)
@@ -314,6 +319,25 @@ def test_what_is_too_large_is_refused_and_nothing_changes(database: Database) ->
             with pytest.raises(errors.PayloadError, match="1,000 bytes"):
                 act()
         assert contents(app.door) == before
+
+
+def test_of_a_state_that_is_changed_what_it_comes_to_is_measured(memory_url: str) -> None:
+    """Not what it was with what is added: a rewind to a state that fits was refused, a fork that does not fit was
+    not, and none of its handlers could return anything."""
+    with Queuety(memory_url, settings=Settings(max_value_bytes=1000)) as app:
+        builder = app.workflow("w").then(bind(says, values={"x": "x" * 600}), name="a")
+        builder = builder.then(bind(says, values={"x": "", "y": "y" * 600}), name="b").wait_for_signal("go")
+        run = builder.dispatch()
+        app.run_until_idle()
+        with pytest.raises(errors.ConstraintViolation, match="the state of the fork would take"):
+            app.fork_workflow(run, with_state={"z": "z" * 600})
+        assert len(app.list_workflows()) == 1
+        app.rewind_workflow(run, "a")
+        assert status_of(app, run).state == {"x": "x" * 600}
+        app.patch_state(run, {"z": "z" * 600}, remove=["x"])
+        assert status_of(app, run).state == {"z": "z" * 600}
+        with pytest.raises(errors.ConstraintViolation, match="the state would take"):
+            app.patch_state(run, {"y": "y" * 600})
 
 
 def test_a_child_that_is_completed_by_hand_lets_its_parent_go_on(app: Queuety) -> None:

@@ -292,18 +292,28 @@ def _read(tx: Tx, lacking: Mapping[int, Collection[Need]], facts: dict[int, dict
 def _check_sizes(workflow: Workflow, effects: Iterable[Effect], max_bytes: int) -> None:
     """Raises `ConstraintViolation` if what a step has put together is larger than a value may be.
 
-    What handlers return was checked where they ran; this is for results of branches, of other runs, and for signals.
+    What handlers return was checked where they ran; this is for results of branches, of other runs, for signals, and
+    for what people say by hand.
     """
     merged: dict[str, Any] = {}
+    gone: set[str] = set()
     for effect in effects:
         if type(effect) is AppendHistory and effect.changed and (effect.job is None or effect.job.branch is not None):
             merged.update(effect.changed)
+            for key in effect.removed or ():
+                merged.pop(key, None)
+                gone.add(key)
+        elif type(effect) is StartRun and effect.seed is not None and (size := _size_of(effect.payload)) > max_bytes:
+            raise ConstraintViolation(
+                f"the state of the fork would take {size} bytes, more than {max_bytes} (Settings.max_value_bytes); "
+                "give it less with_state, or raise the limit"
+            )
     if not merged:
         return
     size = len(encode(merged).encode())
     if size > max_bytes:
         what = f"what step {workflow.current_step} would merge takes {size} bytes"
-    elif size > max_bytes // 8 and (size := _size_of({**workflow.state, **merged})) > max_bytes:
+    elif size > max_bytes // 8 and (size := _size_of(_without(workflow.state, gone) | merged)) > max_bytes:
         what = f"the state would take {size} bytes with what step {workflow.current_step} merges"
     else:
         return
@@ -311,6 +321,10 @@ def _check_sizes(workflow: Workflow, effects: Iterable[Effect], max_bytes: int) 
         f"{what}, more than {max_bytes} (Settings.max_value_bytes); let the handlers return less, keep it elsewhere "
         "and return a reference, or raise the limit"
     )
+
+
+def _without(state: State, gone: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if key not in gone}
 
 
 def _size_of(state: State) -> int:
