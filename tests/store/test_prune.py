@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from queuety.inspect.workflows import workflow_status
 from queuety.model import Entry, HandlerRef, Migrate, State, WorkflowStatus
 from queuety.model.deltas import fold
 from queuety.model.needs import NeedPast, NeedUsedSignals
@@ -239,6 +240,29 @@ def test_a_run_that_was_moved_from_what_could_undo_its_steps_keeps_its_rows(hous
     assert house.row("workflows")["definition_hash"] == second.hash
     assert passed(house, may_prune=lambda one: one == second.hash) == 0
     assert seqs(house, run) == (1, 5)
+
+
+def test_who_looks_at_a_run_while_it_is_pruned_sees_its_whole_state(house: House) -> None:
+    run = house.dispatch(definition(), LARGE)
+    live(house, run, 3)
+    end(house, [run])
+    house.clock.advance(1)
+    state = house.state(run)
+    gone: list[Pruned] = []
+
+    def late(statement: str) -> None:
+        if "changed" in statement and not gone:
+            gone.append(Pruned(0, None))
+            with House(house.url, clock=house.clock) as other:
+                gone[0] = pruned(other)
+
+    house.door.on_statement = late
+    with house.door.reading() as connection:
+        found = workflow_status(connection, house.door.tables, run)
+    house.door.on_statement = None
+    assert gone == [Pruned(3, None)]
+    assert found is not None
+    assert found.state == state
 
 
 def test_of_a_failed_run_what_a_retry_needs_stays(house: House) -> None:

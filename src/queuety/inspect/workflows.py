@@ -27,6 +27,9 @@ NO_FILTER: Final = WorkflowFilter()
 
 NO_WORDS: Final = Words()
 
+LOOKS: Final = 3
+"""How often a run is read whose deltas go away after its row was read."""
+
 PROGRESSES: Final = 50
 """How many jobs' progress is told of a step that runs several."""
 
@@ -125,12 +128,25 @@ def _states(connection: Connection, tables: Tables, rows: Sequence[Record]) -> l
     ]
 
 
-def folded(connection: Connection, tables: Tables, rows: Sequence[Record]) -> list[dict[str, Json]]:
-    """The state of each row. The deltas are those of the row's own version, whatever was written since it was read."""
+def folded(
+    connection: Connection, tables: Tables, rows: Sequence[Record], *, looks: int = LOOKS
+) -> list[dict[str, Json]]:
+    """The state of each row. The deltas are those of the row's own version, whatever was written since it was read.
+
+    A run whose deltas were pruned since is read again; of one that is gone the row is all that is left.
+    """
     behind = {
         row["id"]: (row["state_version"], row["version"]) for row in rows if row["state_version"] < row["version"]
     }
     deltas = workflows.deltas(connection, tables, behind) if behind else {}
+    again = {
+        workflow_id: row
+        for workflow_id in behind.keys() - deltas.keys()
+        if looks > 1 and (row := workflows.found(connection, tables, workflow_id)) is not None
+    }
+    if again:
+        newer = [again.get(row["id"], row) for row in rows]
+        return folded(connection, tables, newer, looks=looks - 1)
     return [
         fold(
             decode(row["state"]),

@@ -151,19 +151,27 @@ def batched(ids: Collection[int]) -> Iterator[list[int]]:
 def deltas(
     connection: Connection, tables: Tables, spans: Mapping[int, tuple[int, int]]
 ) -> dict[int, list[tuple[str | None, str | None]]]:
-    """What each run has set and removed after the first version given, up to the second, in order; JSON texts."""
+    """What each run has set and removed after the first version given, up to the second, in order; JSON texts.
+
+    Left out are those of which the first row is gone: a history is pruned, and purged, from its start.
+    """
     table = tables.history
+    is_change = or_(table.c.changed.is_not(None), table.c.removed.is_not(None))
     found: dict[int, list[tuple[str | None, str | None]]] = {}
     pending = iter(sorted(spans.items()))
     while some := list(islice(pending, AT_ONCE)):
         ranges = (and_(table.c.run_id == run, table.c.seq > after, table.c.seq <= upto) for run, (after, upto) in some)
+        firsts = (and_(table.c.run_id == run, table.c.seq == after + 1) for run, (after, _) in some)
         query = (
-            select(table.c.run_id, table.c.changed, table.c.removed)
-            .where(or_(*ranges), or_(table.c.changed.is_not(None), table.c.removed.is_not(None)))
+            select(table.c.run_id, table.c.seq, table.c.changed, table.c.removed)
+            .where(or_(*ranges), or_(is_change, *firsts))
             .order_by(table.c.run_id, table.c.seq)
         )
         for row in connection.execute(query):
-            found.setdefault(row.run_id, []).append((row.changed, row.removed))
+            if row.seq == spans[row.run_id][0] + 1:
+                found[row.run_id] = []
+            if row.run_id in found:
+                found[row.run_id].append((row.changed, row.removed))
     return found
 
 
