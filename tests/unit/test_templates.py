@@ -255,6 +255,8 @@ def test_what_is_not_there_is_said(app: Queuety, folder: Path, write: Write) -> 
         app.load_workflows("nowhere")
     with pytest.raises(NotFoundError, match="no folder"):
         app.load_workflows(path)
+    with pytest.raises(NotFoundError, match="no folder ''"):
+        app.load_workflows("")  # what an unset variable gives; it is not the working directory
     with pytest.raises(DefinitionError, match=r"name ends in \.py"):
         app.load_workflow_file(path)
 
@@ -294,6 +296,24 @@ def test_a_file_that_fails_is_named_and_nothing_is_left_of_the_load(
     path.write_text(named("later"))
     assert app.load_workflows(folder) == 2
     assert app.registry.resolve("declared-here").target is sys.modules["queuety_files.a"].plain
+
+
+def test_templates_that_a_file_registers_by_itself_go_with_a_load_that_fails(
+    app: Queuety, folder: Path, write: Write
+) -> None:
+    app.register_workflow_template(workflow("mine").then(fetch))
+    before = app.workflow_templates()
+    text = PLAIN + "def define(app):\n    for name in ('mine', 'other'):\n"
+    text += "        app.register_workflow_template(app.workflow(name).then(plain))\n"
+    path = write("a.py", text)
+    with pytest.raises(DefinitionError, match="returned an object of type NoneType"):
+        app.load_workflow_file(path)
+    with pytest.raises(DefinitionError, match="returned an object of type NoneType"):
+        app.load_workflows(folder)
+    assert app.workflow_templates() == before
+    path.write_text(text + "    return app.workflow('third').then(plain)\n")
+    assert app.load_workflows(folder) == 1
+    assert list(app.workflow_templates()) == ["mine", "other", "third"]
 
 
 def test_what_was_loaded_before_a_load_that_fails_stays(app: Queuety, folder: Path, write: Write) -> None:

@@ -62,7 +62,7 @@ class TemplateVerbs(WorkflowVerbs):
         `DefinitionError` that names it if it cannot be loaded; then nothing is left of it.
         """
         file = files.file_at(path)
-        with files.loading(self.registry, [file]):
+        with files.loading(self.registry, [file]), self.templates.all_or_none():
             builder = builder_in(files.imported(file), self, file.path)
             return None if builder is None else self.templates.add(built(builder, self.registry, file.path), file.path)
 
@@ -76,7 +76,7 @@ class TemplateVerbs(WorkflowVerbs):
         template of one name; then nothing of this load is left.
         """
         root, found = files.files_in(directory, recursive=recursive)
-        with files.loading(self.registry, found, root):
+        with files.loading(self.registry, found, root), self.templates.all_or_none():
             builders = [(builder_in(files.imported(file), self, file.path), file.path) for file in found]
             made = [(built(builder, self.registry, path), path) for builder, path in builders if builder is not None]
             self.templates.add_all(made)

@@ -64,7 +64,7 @@ def files_in(directory: str | os.PathLike[str], *, recursive: bool) -> tuple[Pat
     Raises `NotFoundError` if there is no such folder, `DefinitionError` for a file that cannot have a name.
     """
     root = Path(directory)
-    if not root.is_dir():
+    if not os.fspath(directory) or not root.is_dir():  # an empty text would mean the working directory
         raise NotFoundError(f"there is no folder {str(directory)!r} (looked in {Path.cwd()})")
     root = root.resolve()
     paths: list[Path] = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
+from threading import Lock, get_ident
 from types import ModuleType
 from typing import Any
 
@@ -43,6 +44,7 @@ class Templates:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Definition, str | None]] = {}
+        self._added: dict[int, set[str]] = {}
         self._lock = Lock()
 
     def add(self, definition: Definition, source: Path | None = None) -> WorkflowTemplate:
@@ -56,7 +58,7 @@ class Templates:
         Raises `DefinitionError` that names both files if one has a template that another file has brought.
         """
         with self._lock:
-            known = dict(self._known)
+            known, added = dict(self._known), set[str]()
             for definition, path in loaded:
                 source = None if path is None else str(path)
                 _, other = known.get(definition.name, (None, None))
@@ -66,7 +68,30 @@ class Templates:
                         "rename one of the workflows"
                     )
                 known[definition.name] = (definition, source)
+                added.add(definition.name)
             self._known = known
+            if (noted := self._added.get(get_ident())) is not None:
+                noted |= added
+
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """If the block raises, what this thread has added in it is gone, and what that replaced is back."""
+        me, before = get_ident(), self._known
+        outer = self._added.get(me)
+        self._added[me] = added = set[str]()
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                kept = {name: entry for name, entry in self._known.items() if name not in added}
+                self._known = kept | {name: before[name] for name in added & before.keys()}
+            raise
+        finally:
+            if outer is None:
+                del self._added[me]
+            else:
+                outer |= added
+                self._added[me] = outer
 
     def definition(self, name: str) -> Definition:
         """The definition of the template. Raises `NotFoundError` that names those that are registered."""
