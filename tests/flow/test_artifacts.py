@@ -240,6 +240,8 @@ def test_a_plain_job_has_no_run_to_put_them_to(memory: Queuety) -> None:
         (None, 1, {}, errors.DefinitionError, "key must be a string"),
         ("k", 1, {"kind": ""}, errors.DefinitionError, "kind must not be empty"),
         ("k", 1, {"step_index": -1}, errors.DefinitionError, "step_index=-1"),
+        ("k", 1, {"step_index": 10_000}, errors.DefinitionError, "from 0 to 9999"),
+        ("k", 1, {"step_index": 2**70}, errors.DefinitionError, "from 0 to 9999"),
         ("k", {"at": {1}}, {}, errors.PayloadError, "content.at: a set is not JSON"),
         ("k", b"x", {}, errors.PayloadError, 'content is bytes, which JSON cannot hold; give kind="binary"'),
         ("k", "x", {"kind": "binary"}, errors.PayloadError, "content is a str; of the kind 'binary' bytes are needed"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from queuety.app.core import Core, known_id, read_count
+from queuety.define.checks import MAX_STEPS
 from queuety.define.names import check_name
 from queuety.errors import NotFoundError
 from queuety.inspect.artifacts import Artifact, artifact, artifacts_of
@@ -34,7 +35,7 @@ class ArtifactVerbs(Core):
         """
         made = parcel(key, content, kind, metadata, max_bytes=self.settings.max_value_bytes)
         if step_index is not None:
-            read_count(step_index, "step_index", least=0)
+            read_count(step_index, "step_index", least=0, most=MAX_STEPS - 1)
         if known_id(workflow_id, "workflow_id") is None or not self.door.write(
             lambda tx: put(tx, workflow_id, made, step_index=step_index)
         ):

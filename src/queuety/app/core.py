@@ -151,8 +151,9 @@ def known_id(value: Any, what: str) -> int | None:
     return value if 0 < value < 1 << 63 else None
 
 
-def read_count(value: Any, what: str, *, least: int) -> int:
-    """A whole number of at least `least`. Raises `DefinitionError`."""
-    if type(value) is not int or value < least:
-        raise DefinitionError(f"{what}={value!r}: a whole number of at least {least} is needed")
+def read_count(value: Any, what: str, *, least: int, most: int | None = None) -> int:
+    """A whole number of at least `least`, and at most `most`. Raises `DefinitionError`."""
+    if type(value) is not int or value < least or (most is not None and value > most):
+        wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise DefinitionError(f"{what}={value!r}: a whole number {wanted} is needed")
     return value
