@@ -294,7 +294,7 @@ SPAN = "a length of time is needed, such as 90s, 15min, 2h, 1d or 1w"
 BAD_INPUT = (
     *((verb, ONE_OR_MANY) for verb in ("pause", "resume", "retry", "cancel", "run-now")),
     *((f"{verb} RUN --status failed", ONE_OR_MANY) for verb in ("pause", "resume", "retry", "cancel", "run-now")),
-    ("skip-step", "to skip a step of many runs say which one: --step INDEX or --step NAME"),
+    ("skip-step", ONE_OR_MANY),
     ("skip-step --name order", "to skip a step of many runs say which one: --step INDEX or --step NAME"),
     ("skip-step --step send", ONE_OR_MANY),
     ("skip-step RUN --step send --tag red", ONE_OR_MANY),

@@ -144,7 +144,7 @@ def put_artifact(
         say(f"workflow {workflow_id} has the artifact {key}")
 
 
-def delete_artifact(place: Place, workflow_id: IdArgument, key: KeyArgument) -> None:
+def delete_artifact(place: Place, workflow_id: IdArgument, key: KeyArgument, form: FormatOption = Format.TABLE) -> None:
     """Forget something that a run has put aside.
 
     Nothing happens if there is nothing.
@@ -152,7 +152,10 @@ def delete_artifact(place: Place, workflow_id: IdArgument, key: KeyArgument) -> 
     with place.opened() as app:
         found_run(app, workflow_id)
         app.delete_workflow_artifact(workflow_id, key)
-    say(f"workflow {workflow_id} has no artifact {key}")
+    if form is Format.JSON:
+        show_json({"id": workflow_id, "key": key})
+    else:
+        say(f"workflow {workflow_id} has no artifact {key}")
 
 
 def _read(content: str, kind: str) -> Any:

@@ -11,7 +11,7 @@ import typer
 from queuety.cli import starts
 from queuety.cli.escapes import escaped_text
 from queuety.cli.exits import Refusal
-from queuety.cli.options import WorkflowsOption, command
+from queuety.cli.options import WorkflowsOption, command, listed
 from queuety.cli.output import say
 from queuety.cli.target import Place, Target
 
@@ -27,7 +27,13 @@ class Picture(StrEnum):
     SVG = "svg"
 
 
-_ENDINGS: Final = {".svg": Picture.SVG, ".mmd": Picture.MERMAID}
+_ENDINGS: Final = {
+    ".svg": Picture.SVG,
+    ".mmd": Picture.MERMAID,
+    ".mermaid": Picture.MERMAID,
+    ".txt": Picture.TEXT,
+    "": Picture.TEXT,
+}
 
 
 def add_to(group: typer.Typer) -> None:
@@ -49,23 +55,25 @@ def graph(
     form: Annotated[
         Picture | None,
         typer.Option(
-            "--format", help="An outline, a Mermaid flowchart, or a picture. Else as FILE ends (.svg, .mmd), else text."
+            "--format",
+            help="An outline, a Mermaid flowchart, or a picture. Else as FILE ends (.svg, .mmd, .txt), else text.",
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.", show_default=False)
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write it there; - for stdout.", show_default=False),
     ] = None,
     workflows: WorkflowsOption = None,
 ) -> None:
     """Draw a workflow, or a run with how each step stands."""
-    drawing = (form or _ENDINGS.get(output.suffix.lower() if output else "", Picture.TEXT)).value
+    drawing = (form or _by_ending(output)).value
     if target.isdecimal():
         with place.opened() as app:
             drawn = app.workflow_graph(int(target), drawing)
     else:
         with place.opened(workflows=workflows or ()) as app:
             drawn = app.workflow_graph(_described(target, app, place.target()), drawing)
-    if output is None:
+    if output is None or str(output) == "-":
         typer.echo(escaped_text(drawn), nl=False)
         return
     try:
@@ -73,6 +81,16 @@ def graph(
     except OSError as error:
         raise Refusal(f"{output} cannot be written: {error.strerror or error}") from error
     say(f"written to {output}")
+
+
+def _by_ending(output: Path | None) -> Picture:
+    """What the name of the file asks for. Raises `Refusal` for an ending of something else: it would hold text."""
+    ending = "" if output is None else output.suffix.lower()
+    if ending not in _ENDINGS:
+        raise Refusal(
+            f"{output} is to be neither .svg, .mmd nor .txt; say what it is to hold: --format {listed(Picture)}"
+        )
+    return _ENDINGS[ending]
 
 
 def _described(name: str, app: Queuety, target: Target | None) -> Any:

@@ -12,6 +12,7 @@ import typer
 from queuety.cli import inputs
 from queuety.cli.escapes import escaped_lines
 from queuety.cli.exits import Code, Refusal, reported
+from queuety.cli.jobs import found_job
 from queuety.cli.once import Group
 from queuety.cli.options import (
     LARGEST_COUNT,
@@ -183,6 +184,10 @@ def queuety_log(
         moment = None if since is None else _moment(since)
         with context.obj.place.opened() as opened:
             lines = opened.logs(workflow, job, handler, event, moment, limit)
+            if not lines and workflow is not None:
+                found_run(opened, workflow)
+            if not lines and job is not None:
+                found_job(opened, job)
         if form is Format.JSON or as_json:
             show_json(lines)
             return

@@ -19,6 +19,7 @@ from queuety.cli.times import ago, both, exact, span
 from queuety.model import JobStatus
 
 if TYPE_CHECKING:
+    from queuety import Queuety
     from queuety.inspect.states import JobState
     from queuety.inspect.timeline import JobAttempt
 
@@ -105,11 +106,7 @@ def inspect(
     from queuety.inspect.timeline import job_history
 
     with place.opened() as app:
-        job = app.job_status(job_id)
-        if job is None:
-            if app.workflow_status(job_id) is not None:
-                raise Refusal(f"{job_id} is a workflow and no job; see `queuety workflow status {job_id}`", Code.NO)
-            raise Refusal(f"no job has the id {job_id}", Code.NO)
+        job = found_job(app, job_id)
         door = app.door
         with door.reading() as connection:
             attempts = job_history(connection, door.tables, job_id)
@@ -118,6 +115,16 @@ def inspect(
         show_json({field.name: getattr(job, field.name) for field in fields(job)} | {"history": attempts})
     else:
         _show(job, attempts, now)
+
+
+def found_job(app: Queuety, job_id: int) -> JobState:
+    """The job. Raises `Refusal` if there is none, or a workflow, with this id."""
+    job = app.job_status(job_id)
+    if job is not None:
+        return job
+    if app.workflow_status(job_id) is not None:
+        raise Refusal(f"{job_id} is a workflow and no job; see `queuety workflow status {job_id}`", Code.NO)
+    raise Refusal(f"no job has the id {job_id}", Code.NO)
 
 
 def _row(job: JobState, now: datetime) -> Sequence[str]:

@@ -62,6 +62,7 @@ _MANY: Final = {
         typer.Option(
             "--error-kind",
             metavar="KIND",
+            case_sensitive=False,
             help=f"Runs that failed so: {listed(ErrorKind)}.",
             rich_help_panel=PANEL,
         ),
@@ -183,7 +184,8 @@ def one_or_many(
     """
     where = many.where
     if (workflow_id is None) == (where is None):
-        raise Refusal("say either the ID of a run or which runs are meant (--status, --name, --tag, …)")
+        ending = "" if where is None else ", not both"
+        raise Refusal(f"say either the ID of a run or which runs are meant (--status, --name, --tag, …){ending}")
     if workflow_id is not None:
         if many.dry_run or many.limit is not None:
             raise Refusal("--dry-run and --limit are for many runs at once, not for one by its ID")

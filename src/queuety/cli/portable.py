@@ -28,7 +28,9 @@ def export(
     workflow_id: IdArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write it to this file, which must not be there yet."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write it to this file, which must not be there yet; - for stdout."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="With --output: replace a file that is there.")] = False,
 ) -> None:
@@ -36,7 +38,7 @@ def export(
 
     It can be replayed here or in another database.
     """
-    if output is None:
+    if output is None or str(output) == "-":
         if force:
             raise Refusal("--force goes with --output: nothing is replaced on stdout")
         with place.opened() as app:

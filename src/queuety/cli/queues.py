@@ -61,18 +61,24 @@ def status(
     show_table(columns, [_worker_row(worker, now) for worker in workers], empty="no worker is alive")
 
 
-def pause(place: Place, queue: QueueArgument) -> None:
+def pause(place: Place, queue: QueueArgument, form: FormatOption = Format.TABLE) -> None:
     """Have workers start nothing more of a queue."""
     with place.opened() as app:
         app.pause(queue)
-    say(f"queue {queue} is paused")
+    if form is Format.JSON:
+        show_json({"queue": queue, "paused": True})
+    else:
+        say(f"queue {queue} is paused")
 
 
-def resume(place: Place, queue: QueueArgument) -> None:
+def resume(place: Place, queue: QueueArgument, form: FormatOption = Format.TABLE) -> None:
     """Have workers take from a queue again."""
     with place.opened() as app:
         app.resume(queue)
-    say(f"queue {queue} goes on")
+    if form is Format.JSON:
+        show_json({"queue": queue, "paused": False})
+    else:
+        say(f"queue {queue} goes on")
 
 
 def recover(place: Place, form: FormatOption = Format.TABLE) -> None:

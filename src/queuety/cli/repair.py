@@ -164,7 +164,7 @@ def skip_step(
     For many runs say which --step is meant.
     """
     meant = _step(step)
-    if workflow_id is None and meant is None:
+    if workflow_id is None and meant is None and many.where is not None:
         raise Refusal("to skip a step of many runs say which one: --step INDEX or --step NAME")
     one_or_many(
         place,

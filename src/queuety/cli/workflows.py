@@ -111,6 +111,7 @@ def list_workflows(
         typer.Option(
             "--error-kind",
             metavar="KIND",
+            case_sensitive=False,
             help=f"Only those that failed so: {listed(ErrorKind)}.",
         ),
     ] = None,
