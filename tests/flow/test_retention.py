@@ -359,6 +359,32 @@ def test_a_dry_run_counts_past_what_an_unfinished_purge_has_left(
     assert runs_of(app) == {}
 
 
+@pytest.mark.parametrize(
+    "looks",
+    [lambda app, run: app.workflow_state_at(run, 1), lambda app, run: app.workflow_timeline(run)],
+    ids=["state_at", "timeline"],
+)
+def test_the_past_is_as_it_was_when_somebody_began_to_look(
+    pruned: Queuety, clock: ManualClock, looks: Callable[[Queuety, int], Any]
+) -> None:
+    run = pruned.workflow("w").then(steps).then(steps).then(steps).dispatch({"text": "x" * 3000})
+    pruned.run_until_idle()
+    clock.advance(days=2)
+    expected = looks(pruned, run)
+    gone: list[int] = []
+
+    def late(statement: str) -> None:
+        if "changed" in statement and not gone:
+            gone.append(0)
+            with Queuety(pruned.door.engine.url, clock=clock) as other:
+                gone[0] = other.prune_history(1)
+
+    pruned.door.on_statement = late
+    assert looks(pruned, run) == expected
+    pruned.door.on_statement = None
+    assert gone == [3]
+
+
 def test_history_is_pruned_by_hand(pruned: Queuety, clock: ManualClock) -> None:
     app = pruned
     run = app.workflow("w").then(steps).then(steps).dispatch()

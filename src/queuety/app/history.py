@@ -29,7 +29,7 @@ class HistoryVerbs(Core):
         """
         if known_id(workflow_id, "workflow_id") is None:
             return []
-        with self.door.reading() as connection:
+        with self.door.reading(one_moment=True) as connection:
             return timeline.workflow_timeline(
                 connection, self._door.tables, workflow_id, limit=limit, offset=offset, after_id=after_id
             )
@@ -42,7 +42,7 @@ class HistoryVerbs(Core):
         """
         if known_id(workflow_id, "workflow_id") is None:
             return None
-        with self.door.reading() as connection:
+        with self.door.reading(one_moment=True) as connection:
             return past.workflow_state_at(connection, self._door.tables, workflow_id, step_index)
 
     def workflow_trace(self, workflow_id: int, states: bool = True) -> dict[str, Json]:
