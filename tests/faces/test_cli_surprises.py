@@ -50,11 +50,6 @@ def test_what_does_something_answers_in_json(run: str, command: tuple[str, ...],
     assert told(*command) == answer
 
 
-def test_kinds_of_errors_are_spelled_as_one_likes(run: str) -> None:
-    assert told("workflow", "list", "--error-kind", "stepfailed") == []
-    assert told("workflow", "retry", "--error-kind", "STEPFAILED")["matched"] == 0
-
-
 def test_no_picture_is_written_that_its_name_does_not_promise(run: str) -> None:
     for name in ("a.pdf", "a.png", "a.json"):
         assert f"{name} is to be neither .svg, .mmd nor .txt" in refused(

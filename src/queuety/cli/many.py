@@ -62,7 +62,6 @@ _MANY: Final = {
         typer.Option(
             "--error-kind",
             metavar="KIND",
-            case_sensitive=False,
             help=f"Runs that failed so: {listed(ErrorKind)}.",
             rich_help_panel=PANEL,
         ),

@@ -111,7 +111,6 @@ def list_workflows(
         typer.Option(
             "--error-kind",
             metavar="KIND",
-            case_sensitive=False,
             help=f"Only those that failed so: {listed(ErrorKind)}.",
         ),
     ] = None,
