@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from queuety import Queuety, WorkflowStatus, bind, errors, step, workflow
+from queuety import Queuety, WorkflowStatus, bind, step, workflow
 from queuety.define.builder import WorkflowBuilder
 from queuety.model import CleanupStatus, ErrorKind
 from queuety.testing import ManualClock
@@ -224,8 +224,12 @@ def test_without_compensate_on_failure_only_the_handler_is_called(app: Queuety, 
     clock.advance(seconds=10)
     app.run_until_idle()
     assert notes == ["a", ("late", {"a": True})]
-    with pytest.raises(errors.InvalidStateError):
-        app.retry_workflow(run)
+    app.fork_workflow(run)
+    app.retry_workflow(run)
+    assert status_of(app, run).compensation_status is CleanupStatus.NONE
+    assert (app.check_deadlines(), is_late(app, run)) == (1, True), "its time is still over"
+    app.run_until_idle("default")
+    assert notes == ["a", *[("late", {"a": True})] * 2]
 
 
 def test_a_handler_that_fails_never_undoes_the_failure(app: Queuety, clock: ManualClock) -> None:

@@ -104,4 +104,4 @@ class Foretold:
 
 
 def how_it_stands(run: Run) -> str:
-    return "undone" if run.status == "failed" and run.cleanup != "none" else run.status
+    return "undone" if run.status == "failed" and run.is_compensated else run.status

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from queuety.engine.cleanup import is_compensated
 from queuety.engine.kinds import kind_of
 from queuety.errors import ConstraintViolation, DefinitionError, InvalidStateError, SnapshotMissingError
 from queuety.model import (
@@ -26,6 +27,7 @@ from queuety.model import (
     DependencySettled,
     Due,
     Effect,
+    Entry,
     ErrorInfo,
     Event,
     Failed,
@@ -70,7 +72,7 @@ BY_HAND: tuple[dict[str, Any], ...] = ({"a": 5}, {"c": 2}, {"items": [3]}, {"by_
 GENTLE: tuple[str, ...] = ("pause", "resume", "resume")
 ROUGH: tuple[str, ...] = ("pause", "pause", "resume", "resume", "retry", "retry", "retry", "cancel")
 MENDING = ("rewind", "rewind", "rewind", "fork", "skip", "complete", "patch", "patch", "hurry", "retry with")
-REPAIRS = (*MENDING, "rewind", "pause", "resume", "retry", "retry", "cancel")
+REPAIRS = (*MENDING, "rewind", "pause", "pause", "pause", "resume", "retry", "retry", "cancel")
 
 
 @dataclass
@@ -115,7 +117,7 @@ class Play:
                 self.world.dispatch(zip(ROOTS, self.story.roots, self.story.payloads, strict=False))
             except ConstraintViolation:
                 return self
-            self._open_logs({})
+            self._open_logs({}, {})
             self.check({})
             for sort, which in zip(self.tape[::2], self.tape[1::2], strict=False):
                 self.move(sort, which)
@@ -272,7 +274,7 @@ class Play:
             assert self.world.runs[run_id].workflow is before
             self.seen[f"{name}: {type(error).__name__}"] += 1
             mark = replace(self._mark("refused", self.standing()), given=command, error=type(error).__name__)
-            self._log(run_id, replace(mark, delayed=self._has_delayed(run_id)))
+            self._log(run_id, replace(mark, delayed=self._has_delayed(run_id), cleaning=run_id in self._cleaning()))
 
     def _command(self, run_id: int, name: str, which: int) -> Command:
         """The command of this name; what goes with it depends on `which`."""
@@ -313,6 +315,11 @@ class Play:
         jobs = self.world.runs[run_id].jobs.values()
         return any(held.token is None and held.due_us > self.world.now_us for held in jobs)
 
+    def _cleaning(self) -> set[int]:
+        """The runs of which something is still to be cleaned up."""
+        runs = self.world.runs.items()
+        return {run_id for run_id, paper in runs if paper.workflow.cleanup is CleanupStatus.PENDING}
+
     def batch(self, which: int, *, most_runs: int) -> None:
         """Several events in one transaction, for one run or for several; every other time all jobs report at once."""
         for held in self.claimable() if which % 2 else []:
@@ -349,14 +356,16 @@ class Play:
         was = {run_id: self.world.runs[run_id].workflow for run_id in events}
         standing, states = self.standing(), self.states()
         delayed = {run_id for run_id in events if self._has_delayed(run_id)}
+        cleaning = self._cleaning()
         twin = self.world.copy() if len(events) == 1 and any(len(own) > 1 for own in events.values()) else None
         effects = self.world.happen(events)
         self.world.letters = [entry for entry in self.world.letters if entry[1] not in letters]
         self.world.return_letters()
-        self._open_logs(standing)
+        self._open_logs(standing, states)
         for run_id, own in events.items():
             for event in own:
                 mark = replace(self._mark("", standing), states=states, delayed=run_id in delayed)
+                mark = replace(mark, cleaning=run_id in cleaning)
                 self._note(run_id, event, effects, mark)
         results = [one for own in what.values() for one in own if isinstance(one, Succeeded | Failed)]
         self.hands = [hand for hand in self.hands if hand not in results]
@@ -410,12 +419,12 @@ class Play:
     def _mark(self, what: str, standing: dict[int, str]) -> Mark:
         return Mark(what, self.world.now_us, standing, self.states())
 
-    def _open_logs(self, standing: dict[int, str]) -> None:
+    def _open_logs(self, standing: dict[int, str], states: dict[int, State]) -> None:
         """Of the runs that were started just now, and who are there for each other."""
         new = sorted(self.world.runs.keys() - self.logs.keys())
         standing.update(dict.fromkeys(new, "running"))
         for run_id in new:
-            self._log(run_id, self._mark("start", standing))
+            self._log(run_id, replace(self._mark("start", standing), states=states))
 
     def _log(self, run_id: int, mark: Mark) -> None:
         self.logs.setdefault(run_id, []).append(mark)
@@ -455,7 +464,9 @@ class Play:
 
     def _place(self, job: Job) -> Place:
         if job.role is Role.CLEANUP:
-            return f"cleanup {job.payload}"
+            rows = self.world.runs[job.workflow_id or 0].rows
+            ends = sum(row.entry is Entry.FAILED and row.is_final and row.job is None for row in rows)
+            return f"cleanup {job.payload} of end {ends}"
         spec = self.world.runs[job.workflow_id or 0].definition.steps[job.step_index or 0]
         return "reducer" if job.branch is None and spec.kind == "for_each" else job.branch
 
@@ -466,7 +477,7 @@ class Play:
 
 
 def _standing(workflow: Workflow) -> str:
-    is_undone = workflow.status is WorkflowStatus.FAILED and workflow.cleanup is not CleanupStatus.NONE
+    is_undone = workflow.status is WorkflowStatus.FAILED and is_compensated(workflow.ledger)
     return "undone" if is_undone else workflow.status.value
 
 

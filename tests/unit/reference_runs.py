@@ -166,7 +166,7 @@ class Run:
                 self._settle(steps[self.step])
             except Left as left:
                 self.pending = Pending(jumps=0)
-                self.error = None
+                self._start_anew()
                 self._leave(left.changes, left.following, is_skipped=left.is_skipped)
         self.status = "completed"
         while True:
@@ -226,10 +226,17 @@ class Run:
         while self.status == "failed":
             mark = self.hear()
             is_mine = mark.what == "revived" and mark.id == self.kept.child
-            if is_mine and failing.kind in ("ChildFailed", "ChildCancelled") and self.cleanup == "none":
+            is_free = not self.is_compensated and not mark.cleaning
+            if is_mine and failing.kind in ("ChildFailed", "ChildCancelled") and is_free:
                 self.kept.follows = True
                 self.status = "running"
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        """What is known of the end goes: a run whose steps were not undone may end once more."""
         self.error = None
+        if not self.is_compensated:
+            self.cleanup = "none"
 
     def _cancel(self) -> None:
         self.status = "cancelled"
@@ -275,7 +282,8 @@ class Run:
         self.state = {**entry.state, **back.with_state}
         self.used = entry.used
         self.jumps = {step: count for step, count in self.jumps.items() if step < entry.step}
-        self.step, self.status, self.error = entry.step + 1, "running", None
+        self.step, self.status = entry.step + 1, "running"
+        self._start_anew()
         self.open, self.due_us, self.kept = {}, None, Visit()
         if self.step == len(self.definition.steps):
             self.visit += 1
@@ -297,7 +305,7 @@ class Run:
             elif mark.what in ("asked", "refused"):
                 self._obey(mark)
             elif mark.what == "told":
-                self._obey_parent(mark.command)
+                self._obey_parent(mark)
             elif mark.what == "deadline":
                 is_over = self.deadline_us is not None and self.now_us >= self.deadline_us
                 if is_over and self.status not in (*OVER, "paused"):
@@ -321,7 +329,7 @@ class Run:
             self._do(mark)
 
     def _allows(self, mark: Mark) -> bool:
-        command, is_clean = mark.given, self.cleanup == "none"
+        command, is_clean = mark.given, not self.is_compensated and not mark.cleaning
         is_over = self.status in ("completed", "cancelled")
         match command:
             case Pause():
@@ -338,9 +346,9 @@ class Run:
                     return False
                 return self.is_small({**self.journal[place].state, **(with_state or {})})
             case Fork(_, None):
-                return not is_over and is_clean
+                return not is_over and not self.is_compensated
             case Fork(_, at_step):
-                return self.status != "cancelled" and is_clean and at_step in self.entered
+                return self.status != "cancelled" and not self.is_compensated and at_step in self.entered
             case SkipStep():
                 return not is_over and is_clean and self._may_leave({}, None)
             case CompleteStep(output):
@@ -423,10 +431,11 @@ class Run:
         )
         self.source.forked(self, new_id, {**state, **with_state}, seed)
 
-    def _obey_parent(self, command: str) -> None:
-        if command == "cancel" and self.status not in OVER:
+    def _obey_parent(self, mark: Mark) -> None:
+        if mark.command == "cancel" and self.status not in OVER:
             raise Cancelled
-        if command == "retry" and self.status == "failed" and self.cleanup == "none":
+        is_free = not self.is_compensated and not mark.cleaning
+        if mark.command == "retry" and self.status == "failed" and is_free:
             self.status = "running"
 
     def execute(self, places: Collection[Place], handlers: dict[Place, HandlerRef], *arguments: Any) -> Report:

@@ -28,7 +28,7 @@ def _dressed(draw: st.DrawFn, definition: Definition, wardrobe: str, *, is_root:
     if wardrobe != "undo":
         how["guards"] = _guards(draw, is_root=is_root)
         how["prune_after"] = draw(st.sampled_from([None, None, 1, 2, 3]))
-        how["deadline_s"] = draw(st.sampled_from([None, None, None, 3.0, 9.0]))
+        how["deadline_s"] = draw(st.sampled_from([None, None, 3.0, 9.0]))
         how["on_deadline"] = _undo(draw, f"late_{definition.name}") if how["deadline_s"] else None
     steps = tuple(_dressed_step(draw, definition.name, spec, wardrobe) for spec in definition.steps)
     return replace(definition, steps=steps, **how)

@@ -19,7 +19,8 @@ class Mark:
     "running" for those that are started in the same transaction; `states` is that of every run.
 
     Of a job that has reported, `seen` is how many marks there were when it was taken in hand. Of a command, `given` is
-    it, `error` why it was refused, and `delayed` says whether a job was waiting for its time.
+    it, `error` why it was refused, `delayed` says whether a job was waiting for its time, and `cleaning` whether
+    something was still to be cleaned up.
     """
 
     what: str
@@ -35,6 +36,7 @@ class Mark:
     given: Command | None = None
     error: str = ""
     delayed: bool = False
+    cleaning: bool = False
 
 
 class NothingMore(Exception):

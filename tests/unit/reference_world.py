@@ -165,7 +165,7 @@ class World:
 
     def _standing(self, run_id: int) -> Standing:
         workflow = self.runs[run_id].workflow
-        return Standing(workflow.status, workflow.cleanup, workflow.error_message)
+        return Standing.of(workflow.status, workflow.cleanup, workflow.error_message, workflow.runtime, workflow.ledger)
 
     # what happens
 

@@ -209,7 +209,10 @@ class Several:
                 return tuple(one for one in kept if one.name == name and one.seq > after_seq)[:limit]
             case NeedStanding(ids):
                 there = [self[one] for one in ids if one in self.runs]
-                return {one.id: Standing(one.status, one.cleanup, one.error_message) for one in there}
+                return {
+                    one.id: Standing.of(one.status, one.cleanup, one.error_message, one.runtime, one.ledger)
+                    for one in there
+                }
             case NeedStates(ids):
                 return {one: self[one].state for one in ids if one in self.runs}
             case NeedGroup(name):

@@ -81,9 +81,12 @@ class Stage(World):
         state: State | None = None,
         error: str | None = None,
         cleanup: CleanupStatus = CleanupStatus.NONE,
+        *,
+        awaits: bool = False,
+        is_compensated: bool = False,
     ) -> None:
         """Let another run stand like this from now on."""
-        self.others[workflow_id] = (Standing(status, cleanup, error), state or {})
+        self.others[workflow_id] = (Standing(status, cleanup, error, awaits, is_compensated), state or {})
 
     def copy(self) -> Stage:
         """The same once more, to try something in."""

@@ -456,10 +456,48 @@ def test_a_deadline_without_compensation_calls_its_handler_alone() -> None:
     stage.succeed({"a": 1})
     stage.remind()
     assert clean(stage) == [("too_late", None)]
-    with pytest.raises(InvalidStateError):
-        stage.command(RetryRun())
     stage.command(Cancel())
     assert clean(stage) == [("undo_a", {"a": 1})], "that is still to be done"
+
+
+def test_a_run_whose_deadlines_handler_is_being_called_still_undoes_its_steps_when_it_is_cancelled() -> None:
+    first, last = HandlerRef("app:too_late"), HandlerRef("app:cancelled")
+    stage = Stage(flow(doing("a"), doing("b"), then("c"), deadline_s=9, on_deadline=first, on_cancel=last))
+    stage.succeed({"a": 1})
+    stage.succeed({"b": 1})
+    stage.remind()
+    stage.command(Cancel())
+    assert [name for name, _ in clean(stage)] == ["too_late", "undo_b", "undo_a", "cancelled"]
+    assert how_it_ended(stage) == ("cancelled", "completed")
+
+
+@pytest.mark.parametrize("command", [RetryRun(), Rewind(0), SkipStep(), CompleteStep({"b": 2})])
+def test_a_run_of_which_only_its_deadlines_handler_was_called_can_go_on(command: Command) -> None:
+    stage = Stage(saga(then("a"), then("b"), then("c"), deadline_s=9, on_deadline=HandlerRef("app:too_late")))
+    stage.succeed({"a": 1})
+    stage.remind()
+    with pytest.raises(InvalidStateError, match="the handler of its end has not been called yet"):
+        stage.command(command)
+    assert clean(stage) == [("too_late", None)]
+    stage.command(Fork(77, None))
+    stage.command(PatchState({"p": 1}))
+    stage.command(command)
+    assert (stage.workflow.status, stage.workflow.cleanup, stage.workflow.ledger) == ("running", "none", None)
+    stage.remind()
+    assert how_it_ended(stage) == ("failed", "pending"), "its time is still over"
+    stage.tell(stage.success(role=Role.CLEANUP))
+    assert how_it_ended(stage) == ("failed", "completed")
+
+
+def test_one_that_could_not_call_it_can_go_on_too() -> None:
+    stage = Stage(flow(doing("a"), then("b"), deadline_s=9, on_deadline=HandlerRef("app:too_late"), max_attempts=1))
+    stage.succeed({"a": 1})
+    stage.remind()
+    stage.tell(stage.failure(role=Role.CLEANUP, is_final=True))
+    assert how_it_ended(stage) == ("failed", "failed")
+    stage.command(RetryRun())
+    stage.succeed({})
+    assert how_it_ended(stage) == ("completed", "none")
 
 
 def test_a_run_that_fails_otherwise_has_no_use_for_the_deadlines_handler() -> None:
@@ -550,6 +588,24 @@ def test_a_grandparent_waits_for_a_grandchild_although_the_run_between_them_has_
     assert cleanups(world) == [(3, "undo_a"), (1, "undo_first")]
     assert [world[run_id].cleanup for run_id in (1, 2, 3)] == ["completed", "none", "completed"]
     assert world[2].runtime in (None, {"child": 3})
+
+
+def test_a_grandparent_goes_by_how_its_child_stands_and_not_by_the_letter_that_comes_first() -> None:
+    """The letter that the run between goes on comes first, and finds it failed once more with nothing of its own."""
+    last = Definition("last", (doing("a"), then("b")), hash="e" * 64, on_cancel=HandlerRef("app:last_cancelled"))
+    middle = Definition("middle", (within(last),), hash="d" * 64, deadline_s=9)
+    world = Several()
+    world.start(1, saga(doing("first"), within(middle), then("end")))
+    world.succeed(1)
+    world.deliver()
+    world.succeed(3)
+    world.now_us = 9 * SECOND
+    world.tell(2, DeadlinePassed())
+    world.command(2, RetryRun())
+    world.tell(2, DeadlinePassed())
+    world.runs[1].letters.sort(key=lambda letter: letter.kind is not LetterKind.REVIVED)
+    assert [letter.kind for letter in world.runs[1].letters] == ["revived", "child", "child"]
+    assert cleanups(world) == [(3, "undo_a"), (3, "last_cancelled"), (1, "undo_first")]
 
 
 def test_a_run_that_is_retried_while_a_child_is_still_cleaning_up_starts_another() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -168,13 +167,16 @@ def test_retry_asks_for_a_new_job_of_the_same_visit_with_fresh_attempts() -> Non
 
 
 @pytest.mark.parametrize(
-    ("ledger", "said"),
-    [({"undo": {"compensated": True}}, "has already been compensated"), (None, "has been cleaned up after")],
+    ("compensated", "cleanup", "said"),
+    [
+        (True, CleanupStatus.COMPLETED, "has already been compensated"),
+        (False, CleanupStatus.PENDING, "the handler of its end has not been called yet"),
+    ],
 )
-def test_retry_is_refused_once_the_run_was_cleaned_up_after(ledger: dict[str, Any] | None, said: str) -> None:
+def test_retry_is_refused_once_the_runs_steps_were_undone(compensated: bool, cleanup: CleanupStatus, said: str) -> None:
     world = World(UNDOABLE)
     world.fail(is_final=True)
-    world.workflow = replace(world.workflow, cleanup=CleanupStatus.COMPLETED, ledger=ledger)
+    world.workflow = replace(world.workflow, cleanup=cleanup, ledger={"undo": {"compensated": compensated}})
     with pytest.raises(InvalidStateError, match=f"workflow 41 is failed and {said}; it cannot be retried"):
         world.command(RetryRun())
 

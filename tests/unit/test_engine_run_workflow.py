@@ -177,11 +177,20 @@ def test_a_retry_asks_a_failed_child_to_go_on() -> None:
 )
 def test_a_retry_replaces_a_child_that_cannot_go_on(status: WorkflowStatus, cleanup: CleanupStatus) -> None:
     stage = parked()
-    settle(stage, status, cleanup=cleanup)
+    settle(stage, status, cleanup=cleanup, is_compensated=status is BROKEN)
     stage.command(RetryRun())
     assert stage.started[1:] == [StartRun(1001, CHILD, {"x": 1, "y": 2}, 41, 1)]
     assert (stage.workflow.runtime, stage.sent) == ({"child": 1001}, [])
     assert stage.tell(ChildSettled(1000, status, is_clean=True)) == [], "the first child means nothing any more"
+
+
+def test_a_retry_asks_a_child_to_go_on_whose_end_was_only_told_of() -> None:
+    """Its deadline's handler was called, and somebody may retry it: never two of them."""
+    stage = parked()
+    settle(stage, BROKEN, cleanup=CleanupStatus.COMPLETED)
+    stage.command(RetryRun())
+    assert (stage.started[1:], stage.workflow.runtime) == ([], {"child": 1000})
+    assert [one.kind for one in stage.sent] == [LetterKind.RETRY]
 
 
 def test_a_retry_replaces_a_child_that_is_gone() -> None:

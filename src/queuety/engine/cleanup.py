@@ -2,8 +2,9 @@
 
 Each is a durable job of role `cleanup`, one at a time, with a row of its own when it is done; none changes the run's
 own outcome. How far it is stands in the ledger under `undo`: `before`, the history row below which the next step to be
-undone is looked for (None when none is left), `then`, the run's handlers that are still to come, `failed`, and
-`compensated`, once steps have been undone: they are not undone twice.
+undone is looked for (None when none is left), `then`, the run's handlers that are still to come (`_STEPS` among them
+stands for all steps that can be undone), `failed`, and `compensated`, once steps have been undone: they are not undone
+twice.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from queuety.model import (
     RetryJob,
     State,
     Succeeded,
+    Workflow,
 )
 from queuety.model.needs import NeedUndo, Undo
 
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from queuety.engine.course import Attempt, Course
 
 _DONE: Final = frozenset({Entry.COMPLETED, Entry.RESUMED})
+
+_STEPS: Final = "steps"
+"""Among the handlers that are to come: no definition has one of this name."""
 
 
 def begin(course: Course, *, compensates: bool, then: str | None, child: int | None = None) -> None:
@@ -45,13 +50,15 @@ def begin(course: Course, *, compensates: bool, then: str | None, child: int | N
     ledger = workflow.ledger or {}
     undo: dict[str, Any] = dict(ledger.get("undo") or {"before": None, "then": [], "failed": False})
     handler = [then] if then is not None and _handler(course, then) is not None else []
-    if workflow.cleanup is CleanupStatus.PENDING:
-        if handler:
-            _keep(course, {**undo, "then": [*undo["then"], *handler]})
-        return
     before = workflow.version + 1 if compensates and not undo.get("compensated") else None
     if before is not None and _next(course, before) is None:
         before = None
+    if workflow.cleanup is CleanupStatus.PENDING:
+        asked = handler if before is None else [_STEPS, *handler]
+        if asked:
+            compensated = before is not None or bool(undo.get("compensated"))
+            _keep(course, {**undo, "then": [*undo["then"], *asked], "compensated": compensated})
+        return
     if child is not None:
         course.workflow = replace(workflow, runtime={**(workflow.runtime or {}), "child": child, "awaits": True})
     if before is None and not handler:
@@ -66,17 +73,21 @@ def begin(course: Course, *, compensates: bool, then: str | None, child: int | N
 def go_on(course: Course) -> None:
     """Ask for what comes next, or note that all is done. The run's cleanup is pending."""
     undo: dict[str, Any] = dict((course.workflow.ledger or {}).get("undo") or {"before": None, "then": []})
-    if undo["before"] is not None:
-        found = _next(course, undo["before"])
-        if found is not None:
-            _keep(course, {**undo, "before": found.seq})
-            undone_by = found.handler or course.definition.steps[found.step].compensation
-            _ask(course, undone_by, {"seq": found.seq, "step": found.step})
-            return
-        undo["before"] = None
-    while undo["then"]:
+    while undo["before"] is not None or undo["then"]:
+        if undo["before"] is not None:
+            found = _next(course, undo["before"])
+            if found is not None:
+                _keep(course, {**undo, "before": found.seq})
+                undone_by = found.handler or course.definition.steps[found.step].compensation
+                _ask(course, undone_by, {"seq": found.seq, "step": found.step})
+                return
+            undo["before"] = None
+            continue
         name, *rest = undo["then"]
         undo["then"] = rest
+        if name == _STEPS:
+            undo["before"] = course.workflow.version + 1
+            continue
         handler = _handler(course, name)
         if handler is not None:
             _keep(course, undo)
@@ -124,6 +135,19 @@ def give_up(course: Course, error: ErrorInfo, attempt: Attempt | None = None) ->
 def is_compensated(ledger: State | None) -> bool:
     """Whether steps of the run have been undone, or are about to be."""
     return bool(((ledger or {}).get("undo") or {}).get("compensated"))
+
+
+def may_go_on(workflow: Workflow) -> bool:
+    """Whether a run that has failed could be retried: nothing was undone, and no handler is still to be called."""
+    return workflow.cleanup is not CleanupStatus.PENDING and not is_compensated(workflow.ledger)
+
+
+def going_on(workflow: Workflow) -> Workflow:
+    """The run without what is known of its last end, if its steps were not undone then: it may end once more."""
+    if is_compensated(workflow.ledger):
+        return workflow
+    ledger = {key: value for key, value in (workflow.ledger or {}).items() if key != "undo"}
+    return replace(workflow, cleanup=CleanupStatus.NONE, ledger=ledger or None)
 
 
 def _next(course: Course, before_seq: int) -> Undo | None:

@@ -87,7 +87,7 @@ def _retry(course: Course, commanded: Commanded, with_state: State | None) -> No
     workflow = course.workflow
     if workflow.status is not WorkflowStatus.FAILED:
         raise _refused(workflow, "retried", "a failed workflow")
-    mending.check_not_cleaned(workflow, "retried")
+    mending.check_not_undone(workflow, "retried")
     changed = mending.merge(course, with_state) if with_state else None
     course.record(Entry.RETRIED, token=commanded.operation, changed=changed, control=course.said(commanded))
     course.workflow = revived(course.workflow)
@@ -99,7 +99,7 @@ def revived(workflow: Workflow) -> Workflow:
     """The failed run, running again at the step where it stands."""
     kept = {key: value for key, value in (workflow.runtime or {}).items() if key != "awaits"}
     return replace(
-        workflow,
+        cleanup.going_on(workflow),
         status=WorkflowStatus.RUNNING,
         version=workflow.version + 1,
         runtime=kept or None,

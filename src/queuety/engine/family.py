@@ -128,7 +128,7 @@ def _follow_child(course: Course, event: ChildRevived) -> None:
     because_of_it = workflow.error_kind in (ErrorKind.CHILD_FAILED, ErrorKind.CHILD_CANCELLED)
     if workflow.status is not WorkflowStatus.FAILED or not because_of_it or child_of(workflow) != event.id:
         return
-    if workflow.cleanup is not CleanupStatus.NONE:
+    if not cleanup.may_go_on(workflow):
         return
     course.record(Entry.RETRIED, token=FROM_PARENT)
     course.workflow = revived(workflow)
@@ -143,7 +143,7 @@ def _do_as_told(course: Course, event: Told) -> None:
         if not workflow.status.is_terminal:
             end(course, FROM_PARENT)
             return
-    elif workflow.status is WorkflowStatus.FAILED and workflow.cleanup is CleanupStatus.NONE:
+    elif workflow.status is WorkflowStatus.FAILED and cleanup.may_go_on(workflow):
         obey(course, Commanded(event.command, FROM_PARENT))
         if course.workflow.status is not WorkflowStatus.FAILED:
             return

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from queuety.engine import bounds, deadline
-from queuety.engine.cleanup import is_compensated
+from queuety.engine.cleanup import going_on, is_compensated
 from queuety.engine.course import PAUSED, RUNNING, Course
 from queuety.engine.kinds import kind_of
 from queuety.engine.output import split
@@ -91,7 +91,7 @@ def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
     following = to_step + 1
     is_done = following == workflow.total_steps
     course.workflow = replace(
-        workflow,
+        going_on(workflow),
         status=WorkflowStatus.COMPLETED if is_done else RUNNING,
         current_step=following,
         visit=workflow.visit + 1,
@@ -104,7 +104,7 @@ def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
         failed_us=None,
         completed_us=course.now_us if is_done else None,
         loops=_before(workflow.loops, to_step),
-        ledger=bounds.rewritten(workflow, past.state, to_step),
+        ledger=bounds.rewritten(going_on(workflow), past.state, to_step),
     )
     if not is_done:
         deadline.remind(course)
@@ -227,7 +227,7 @@ def _settle(course: Course, commanded: Commanded, verdict: Leave, entry: Entry, 
         course.abandon_child()
     course.effects += _without_chunks(course)
     course.workflow = replace(
-        workflow,
+        going_on(workflow),
         status=PAUSED if workflow.status is PAUSED else RUNNING,
         error_message=None,
         error_kind=None,
@@ -247,14 +247,20 @@ def _allow(workflow: Workflow, operation: str, forbidden: Collection[WorkflowSta
         raise InvalidStateError(
             f"workflow {workflow.id} is {workflow.status}; it cannot be {operation} (one that is {names} cannot)"
         )
-    check_not_cleaned(workflow, operation)
+    check_not_undone(workflow, operation)
 
 
-def check_not_cleaned(workflow: Workflow, operation: str) -> None:
-    """Raises `InvalidStateError` if the run was cleaned up after, or is about to be: what it did may be undone."""
-    if workflow.cleanup is not CleanupStatus.NONE:
-        done = "has already been compensated" if is_compensated(workflow.ledger) else "has been cleaned up after"
-        raise InvalidStateError(f"workflow {workflow.id} is {workflow.status} and {done}; it cannot be {operation}")
+def check_not_undone(workflow: Workflow, operation: str) -> None:
+    """Raises `InvalidStateError` if the run's steps were undone, or a handler of its end is still to be called."""
+    if is_compensated(workflow.ledger):
+        raise InvalidStateError(
+            f"workflow {workflow.id} is {workflow.status} and has already been compensated; it cannot be {operation}"
+        )
+    if workflow.cleanup is CleanupStatus.PENDING and operation != "forked":
+        raise InvalidStateError(
+            f"workflow {workflow.id} is {workflow.status} and the handler of its end has not been called yet; it "
+            f"cannot be {operation} before"
+        )
 
 
 def _check_meant(course: Course, command: SkipStep | CompleteStep) -> None:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from queuety.engine import deadline
+from queuety.engine import cleanup, deadline
 from queuety.engine.course import NOT_ENTERED, RUNNING, Course
 from queuety.engine.glance import child_of
 from queuety.engine.pairing import Pairing, StepMap, handler_form, is_alike, is_from_place, paired
 from queuety.errors import InvalidStateError
 from queuety.model import (
     DEFAULT_QUEUE,
-    CleanupStatus,
     ClearChunks,
     Commanded,
     Definition,
@@ -192,7 +191,7 @@ def _forbidden(workflow: Workflow, old: Definition, new: Definition) -> str | No
         return f"it is a run of workflow {old.name!r}, and that is a definition of {new.name!r}"
     if workflow.status in _OVER:
         return f"it is {workflow.status}"
-    if workflow.cleanup is not CleanupStatus.NONE:
+    if not cleanup.may_go_on(workflow):
         return f"it is {workflow.status}, and what follows from that has begun (compensation_status {workflow.cleanup})"
     if workflow.current_step >= len(old.steps):
         return f"its definition has no step {workflow.current_step}"

@@ -62,11 +62,36 @@ class NeedStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where another run stands, as last committed."""
+    """Where another run stands, as last committed.
+
+    `awaits`: it has told a run of its own to end, and that one is not clean yet. `is_compensated`: its steps have been
+    undone, or are about to be, so that it cannot go on.
+    """
 
     status: WorkflowStatus
     cleanup: CleanupStatus
     error_message: str | None = None
+    awaits: bool = False
+    is_compensated: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        status: WorkflowStatus,
+        cleanup: CleanupStatus,
+        error_message: str | None,
+        runtime: State | None,
+        ledger: State | None,
+    ) -> Standing:
+        """How a run with these columns stands."""
+        undo = (ledger or {}).get("undo") or {}
+        awaits = status.is_terminal and bool((runtime or {}).get("awaits"))
+        return cls(status, cleanup, error_message, awaits, bool(undo.get("compensated")))
+
+    @property
+    def is_clean(self) -> bool:
+        """True if nothing is left to clean up of the run, nor of the children that it has told to end."""
+        return self.cleanup is not CleanupStatus.PENDING and not self.awaits
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,12 @@ STATES_AT_ONCE: Final = 64 * 1024 * 1024
 FEW_STATES: Final = 8
 """So many are read without asking for their sizes: each is at most as large as a value may be."""
 
+_OF_ENDED: Final = tuple(
+    f"CASE WHEN status IN ('{WorkflowStatus.FAILED}', '{WorkflowStatus.CANCELLED}') THEN {column} END"
+    for column in ("runtime", "ledger")
+)
+"""What tells how far an ended run is; of one that goes on, which may keep much, nothing of it is read."""
+
 N = TypeVar("N", bound=Need)
 
 Asked = Sequence[tuple[int, N]]
@@ -113,14 +119,17 @@ def _standing(tx: Tx, asked: Asked[NeedStanding], illegible: dict[int, str]) -> 
     ids = sorted({other for _, need in asked for other in need.ids})
     rows: list[tuple[Any, ...]] = []
     if ids:
-        columns = ("id", "status", "cleanup", "error_message")
+        columns = ("id", "status", "cleanup", "error_message", *_OF_ENDED)
         rows = tx.statements.select_among(tx.cursor, columns, tx.statements.workflows, "id", ids)
         if len(rows) < len(ids) and tx.catch_up():
             rows = tx.statements.select_among(tx.cursor, columns, tx.statements.workflows, "id", ids)
     standing: dict[int, Standing] = {}
-    for workflow_id, status, cleanup, message in rows:
+    for workflow_id, status, cleanup, message, *kept in rows:
+        runtime, ledger = (None if text is None else decode(text) for text in kept)
         try:
-            standing[workflow_id] = Standing(WorkflowStatus(status), CleanupStatus(cleanup), message)
+            standing[workflow_id] = Standing.of(
+                WorkflowStatus(status), CleanupStatus(cleanup), message, runtime, ledger
+            )
         except ValueError as error:  # one that only a newer version has
             illegible[workflow_id] = str(error)
     for run_id, need in asked:

@@ -16,7 +16,6 @@ from queuety.errors import DefinitionError
 from queuety.model import (
     ChildRevived,
     ChildSettled,
-    CleanupStatus,
     Due,
     ErrorInfo,
     ErrorKind,
@@ -38,7 +37,8 @@ _NEWS: Final = (ChildSettled, ChildRevived, Due)
 def enter(run: Run) -> Verdict:
     """Start the child with the public state as its payload. After a failure never a second one beside a living one:
 
-    one that goes on is waited for, one that has failed is asked to go on, and only one that cannot is replaced.
+    one that goes on is waited for, one that has failed is asked to go on, and only one that cannot (it was cancelled,
+    or its steps were undone) is replaced.
     """
     kept = run.workflow.runtime
     if kept is None:
@@ -48,8 +48,8 @@ def enter(run: Run) -> Verdict:
     if found is None or found.status is WorkflowStatus.CANCELLED:
         return _start(run)
     if found.status is not WorkflowStatus.FAILED:
-        return _by_standing(run, child, found, is_clean=True)
-    if found.cleanup is not CleanupStatus.NONE:
+        return _by_standing(run, child, found)
+    if found.is_compensated:
         return _start(run)
     return Stay((Send(child, LetterKind.RETRY, run.now_us, {"parent": run.workflow.id}),), kept)
 
@@ -59,8 +59,7 @@ def resume(run: Run, event: Event) -> Verdict:
     kept = run.workflow.runtime
     if kept is None or not isinstance(event, _NEWS):
         return Stay(runtime=kept)
-    is_clean = event.is_clean if isinstance(event, ChildSettled) else True
-    return _by_standing(run, kept["child"], _standing(run, kept["child"]), is_clean=is_clean)
+    return _by_standing(run, kept["child"], _standing(run, kept["child"]))
 
 
 def _start(run: Run) -> Stay:
@@ -76,15 +75,15 @@ def _standing(run: Run, child: int) -> Standing | None:
     return facts.standing(run, (child,)).get(child)
 
 
-def _by_standing(run: Run, child: int, found: Standing | None, *, is_clean: bool) -> Verdict:
-    """What follows from how the child stands; `is_clean` is what its letter says."""
+def _by_standing(run: Run, child: int, found: Standing | None) -> Verdict:
+    """What follows from how the child stands. One that is not clean yet will write once more, when it is."""
     if found is None:
         return _fail(ErrorKind.CHILD_CANCELLED, f"child workflow {child} is not there any more")
     if found.status is WorkflowStatus.COMPLETED:
         # Only what differs: what the child was given and left as it was, it has not written.
         changed, _ = delta(run.workflow.state, facts.states(run, (child,))[child])
         return Leave(changed)
-    after = child if found.cleanup is CleanupStatus.PENDING or not is_clean else None
+    after = None if found.is_clean else child
     if found.status is WorkflowStatus.FAILED:
         return _fail(ErrorKind.CHILD_FAILED, found.error_message or f"child workflow {child} failed", after)
     if found.status is WorkflowStatus.CANCELLED:
