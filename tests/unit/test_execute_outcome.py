@@ -69,6 +69,9 @@ def test_the_output_is_a_copy_of_what_the_handler_keeps() -> None:
         ({"s": "\ud800"}, "result.s"),
         ({1: 2}, "keys must be str"),
         ({"big": "x" * 2000}, "more than the limit of 1,000"),
+        ({"_chunks": "abc"}, "result._chunks must be a list, not of type str"),
+        ({"_chunks": {"0": 1}}, "result._chunks must be a list, not of type dict"),
+        ({"_chunks": None}, "result._chunks must be a list, not of type NoneType"),
     ],
     ids=lambda value: type(value).__name__,
 )

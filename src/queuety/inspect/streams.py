@@ -58,7 +58,9 @@ class Reader:
         self._seq = version
         for row in rows:
             control: dict[str, Any] = decode(row["control"])
-            whole: list[Json] = control.get("_chunks", [])
+            whole = control["_chunks"]
+            if not isinstance(whole, list):  # a handler's own value, kept before it was refused
+                continue
             key = (row["visit"], streams.ALONE if row["branch"] is None else row["branch"])
             given = self._given.get(key, 0)
             chunks += whole[given:]

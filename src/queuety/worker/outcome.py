@@ -98,6 +98,7 @@ def returned(
             output = traces.only_trace(value, max_bytes=max_bytes)
         else:
             output = plan.output(value, max_bytes=max_bytes)
+            _check_chunks(output)
             if work.state_characters > _SMALL_STATE and work.use is not Use.ITEM:
                 _check_state(work, output, max_bytes)
         if trace is not None or traces.KEY in output:
@@ -105,6 +106,16 @@ def returned(
     except BaseException as exc:  # noqa: BLE001 - the value is the user's object, and reading it may raise anything
         return raised(work, exc, span, trace)
     return Succeeded(work.job, output, span, chunks)
+
+
+def _check_chunks(output: State) -> None:
+    """Raise if what stands for all that a streaming step has yielded is no list: it is read as one."""
+    found = output.get("_chunks", [])
+    if type(found) is not list:
+        raise PayloadError(
+            f"result._chunks must be a list, not of type {type(found).__name__}; it is kept for the chunks of a "
+            "StreamingStep: give the key another name"
+        )
 
 
 def _check_state(work: Work, output: State, max_bytes: int) -> None:
