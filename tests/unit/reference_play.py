@@ -19,7 +19,6 @@ from queuety.model import (
     Cancel,
     ChildRevived,
     ChildSettled,
-    CleanupStatus,
     Command,
     Commanded,
     CompleteStep,
@@ -274,7 +273,7 @@ class Play:
             assert self.world.runs[run_id].workflow is before
             self.seen[f"{name}: {type(error).__name__}"] += 1
             mark = replace(self._mark("refused", self.standing()), given=command, error=type(error).__name__)
-            self._log(run_id, replace(mark, delayed=self._has_delayed(run_id), cleaning=run_id in self._cleaning()))
+            self._log(run_id, replace(mark, delayed=self._has_delayed(run_id)))
 
     def _command(self, run_id: int, name: str, which: int) -> Command:
         """The command of this name; what goes with it depends on `which`."""
@@ -315,11 +314,6 @@ class Play:
         jobs = self.world.runs[run_id].jobs.values()
         return any(held.token is None and held.due_us > self.world.now_us for held in jobs)
 
-    def _cleaning(self) -> set[int]:
-        """The runs of which something is still to be cleaned up."""
-        runs = self.world.runs.items()
-        return {run_id for run_id, paper in runs if paper.workflow.cleanup is CleanupStatus.PENDING}
-
     def batch(self, which: int, *, most_runs: int) -> None:
         """Several events in one transaction, for one run or for several; every other time all jobs report at once."""
         for held in self.claimable() if which % 2 else []:
@@ -356,7 +350,6 @@ class Play:
         was = {run_id: self.world.runs[run_id].workflow for run_id in events}
         standing, states = self.standing(), self.states()
         delayed = {run_id for run_id in events if self._has_delayed(run_id)}
-        cleaning = self._cleaning()
         twin = self.world.copy() if len(events) == 1 and any(len(own) > 1 for own in events.values()) else None
         effects = self.world.happen(events)
         self.world.letters = [entry for entry in self.world.letters if entry[1] not in letters]
@@ -365,7 +358,6 @@ class Play:
         for run_id, own in events.items():
             for event in own:
                 mark = replace(self._mark("", standing), states=states, delayed=run_id in delayed)
-                mark = replace(mark, cleaning=run_id in cleaning)
                 self._note(run_id, event, effects, mark)
         results = [one for own in what.values() for one in own if isinstance(one, Succeeded | Failed)]
         self.hands = [hand for hand in self.hands if hand not in results]
@@ -438,6 +430,8 @@ class Play:
                 if isinstance(event, Failed):
                     self.failures[run_id, event.job.visit or 0, place] += 1
                 if event.job.role is Role.CLEANUP:
+                    if event.job.id in _closed(effects, for_good=True):
+                        self._log(run_id, replace(mark, what="cleaned"))
                     return
                 seen = self.marks_seen.get(event.job.token)
                 mark = replace(mark, what="report", visit=event.job.visit, place=place, seen=seen)
@@ -481,8 +475,9 @@ def _standing(workflow: Workflow) -> str:
     return "undone" if is_undone else workflow.status.value
 
 
-def _closed(effects: Iterable[Effect]) -> set[int]:
-    return {effect.job.id for effect in effects if isinstance(effect, FinishJob | BuryJob | RetryJob)}
+def _closed(effects: Iterable[Effect], *, for_good: bool = False) -> set[int]:
+    sorts = FinishJob | BuryJob if for_good else FinishJob | BuryJob | RetryJob
+    return {effect.job.id for effect in effects if isinstance(effect, sorts)}
 
 
 def _turned(things: list[Any], which: int) -> list[Any]:

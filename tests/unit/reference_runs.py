@@ -107,6 +107,7 @@ class Run:
         self.cleanup = "none"
         self.cleanups: list[tuple[str, Payload | None]] = []  # handlers, with the state of then; None: of the end
         self.is_compensated = False
+        self.uncleaned = 0  # handlers that are still to be called
         self.arrived: list[tuple[str, Payload]] = []
         self.used: frozenset[int] = frozenset()  # of those that have arrived, by number
         self.jumps: dict[int, int] = {}
@@ -226,11 +227,15 @@ class Run:
         while self.status == "failed":
             mark = self.hear()
             is_mine = mark.what == "revived" and mark.id == self.kept.child
-            is_free = not self.is_compensated and not mark.cleaning
-            if is_mine and failing.kind in ("ChildFailed", "ChildCancelled") and is_free:
+            if is_mine and failing.kind in ("ChildFailed", "ChildCancelled") and self._may_go_on:
                 self.kept.follows = True
                 self.status = "running"
         self._start_anew()
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Nothing of a failed run was undone, and nothing is still to be called."""
+        return not self.is_compensated and not self.uncleaned
 
     def _start_anew(self) -> None:
         """What is known of the end goes: a run whose steps were not undone may end once more."""
@@ -254,6 +259,7 @@ class Run:
             todo += [(undo, entry.state) for undo, entry in self._undoable()]
             self.is_compensated = bool(todo)
         todo += [(handler, None) for handler in handlers if handler is not None]
+        self.uncleaned += len(todo)
         budget = self.definition.max_attempts or 3
         for handler, state in todo:
             self.cleanups.append((handler.name, state))
@@ -302,10 +308,12 @@ class Run:
             mark = self._begin()
             if mark.what == "signal":
                 self.arrived.append(mark.signal)
+            elif mark.what == "cleaned":
+                self.uncleaned -= 1
             elif mark.what in ("asked", "refused"):
                 self._obey(mark)
             elif mark.what == "told":
-                self._obey_parent(mark)
+                self._obey_parent(mark.command)
             elif mark.what == "deadline":
                 is_over = self.deadline_us is not None and self.now_us >= self.deadline_us
                 if is_over and self.status not in (*OVER, "paused"):
@@ -329,7 +337,7 @@ class Run:
             self._do(mark)
 
     def _allows(self, mark: Mark) -> bool:
-        command, is_clean = mark.given, not self.is_compensated and not mark.cleaning
+        command, is_clean = mark.given, self._may_go_on
         is_over = self.status in ("completed", "cancelled")
         match command:
             case Pause():
@@ -431,11 +439,10 @@ class Run:
         )
         self.source.forked(self, new_id, {**state, **with_state}, seed)
 
-    def _obey_parent(self, mark: Mark) -> None:
-        if mark.command == "cancel" and self.status not in OVER:
+    def _obey_parent(self, command: str) -> None:
+        if command == "cancel" and self.status not in OVER:
             raise Cancelled
-        is_free = not self.is_compensated and not mark.cleaning
-        if mark.command == "retry" and self.status == "failed" and is_free:
+        if command == "retry" and self.status == "failed" and self._may_go_on:
             self.status = "running"
 
     def execute(self, places: Collection[Place], handlers: dict[Place, HandlerRef], *arguments: Any) -> Report:

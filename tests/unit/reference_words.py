@@ -19,8 +19,7 @@ class Mark:
     "running" for those that are started in the same transaction; `states` is that of every run.
 
     Of a job that has reported, `seen` is how many marks there were when it was taken in hand. Of a command, `given` is
-    it, `error` why it was refused, `delayed` says whether a job was waiting for its time, and `cleaning` whether
-    something was still to be cleaned up.
+    it, `error` why it was refused, and `delayed` says whether a job was waiting for its time.
     """
 
     what: str
@@ -36,7 +35,6 @@ class Mark:
     given: Command | None = None
     error: str = ""
     delayed: bool = False
-    cleaning: bool = False
 
 
 class NothingMore(Exception):

@@ -25,7 +25,7 @@ from tests.unit.reference_world import Paper
 
 tapes = st.binary(max_size=120) | st.binary(min_size=60, max_size=300)
 usual = settings(
-    max_examples=5_000 if PROOF else 600,
+    max_examples=5_000 if PROOF else 220,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
@@ -150,7 +150,7 @@ def test_what_must_come_does_not_depend_on_the_schedule(story: Story, tape: byte
         assert outcome(workflow, without=LOOSE, names=names) == outcome(told, without=LOOSE, names=foretold.names)
 
 
-@settings(usual, max_examples=5_000 if PROOF else 400)  # each is played twice
+@settings(usual, max_examples=5_000 if PROOF else 140)  # each is played twice
 @given(dressed(), tapes, st.booleans(), st.binary(min_size=1, max_size=20))
 def test_processes_that_die_change_nothing(story: Story, tape: bytes, repairs: bool, deaths: bytes) -> None:
     """Whatever they did is done again by others: the same rows, but for the tokens."""
