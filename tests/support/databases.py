@@ -124,7 +124,10 @@ class Server(Place):
 
     def database(self, directory: Path) -> Database:
         url = self._url_of(self._name)
-        if self._schema is None or not self._schema.is_whole():
+        if self._schema is not None and not self._schema.is_whole():
+            self._schema.close()
+            self._schema = None
+        if self._schema is None:
             self._recreate(self._name)
             create_schema(url)
             self._schema = Schema(url, self.bounded_wait)
