@@ -55,7 +55,7 @@ class Numbers(StreamingStep):
         yield [2, None]
 
     def on_complete(self, chunks: Any, state: Any) -> Any:
-        return {"_chunks": "a key that a handler gave back", "_queuety_trace": {"context": {"_chunks": ["no chunk"]}}}
+        return {"_queuety_trace": {"context": {"_chunks": ["no chunk"]}}}
 
 
 @step
