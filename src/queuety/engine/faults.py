@@ -18,9 +18,19 @@ _LONGEST_TRACE: Final = 8000
 def broken(workflow: Workflow, limit: str, most: int, found: str) -> ConstraintViolation:
     """What is raised of a limit of the definition that a run would break."""
     return ConstraintViolation(
-        f"workflow {workflow.id} ({workflow.name!r}) may have at most {limit}={most}; {found} (step "
-        f"{workflow.current_step})"
+        f"{_called(workflow)} may have at most {limit}={most}; {found} (step {workflow.current_step})"
     )
+
+
+def broken_at_start(error: ConstraintViolation, workflow: Workflow) -> ConstraintViolation:
+    """The same of a run that is only being started: there will be none of its id, so the message names none."""
+    called, said = _called(workflow), str(error)
+    found = f"workflow {workflow.name!r}{said.removeprefix(called)}" if said.startswith(called) else said
+    return ConstraintViolation(found)
+
+
+def _called(workflow: Workflow) -> str:
+    return f"workflow {workflow.id} ({workflow.name!r})"
 
 
 def refusal(error: Exception) -> ErrorInfo:
