@@ -56,11 +56,20 @@ def test_it_is_written_to_a_file(local: Project) -> None:
     assert "cannot be written" in refused("workflow", "graph", "greeting", "--output", "nowhere/g.svg", code=2)
 
 
+def test_a_file_that_is_there_is_replaced_only_by_force(local: Project) -> None:
+    Path("g.svg").write_text("mine")
+    assert "is there already" in refused("workflow", "graph", "greeting", "--output", "g.svg", code=2)
+    assert Path("g.svg").read_text() == "mine"
+    done("workflow", "graph", "greeting", "--output", "g.svg", "--force")
+    assert Path("g.svg").read_text().startswith("<svg")
+    assert "--force goes with" in refused("workflow", "graph", "greeting", "--force", code=2)
+
+
 def test_the_ending_of_the_file_says_how_it_is_drawn(local: Project) -> None:
     for name, beginning in (("g.SVG", "<svg"), ("g.mmd", "flowchart TD"), ("g.txt", "greeting  2 steps")):
         done("workflow", "graph", "greeting", "-o", name)
         assert Path(name).read_text().lstrip().startswith(beginning)
-    done("workflow", "graph", "greeting", "-o", "g.svg", "--format", "text")
+    done("workflow", "graph", "greeting", "-o", "g.svg", "--format", "text", "--force")
     assert Path("g.svg").read_text() == GREETING
 
 

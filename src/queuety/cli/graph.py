@@ -61,11 +61,17 @@ def graph(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write it there; - for stdout.", show_default=False),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write it to this new file; - for stdout.", show_default=False
+        ),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="With --output: replace a file that is there.")] = False,
     workflows: WorkflowsOption = None,
 ) -> None:
     """Draw a workflow, or a run with how each step stands."""
+    is_on_stdout = output is None or str(output) == "-"
+    if force and is_on_stdout:
+        raise Refusal("--force goes with --output FILE")
     drawing = (form or _by_ending(output)).value
     if target.isdecimal():
         with place.opened() as app:
@@ -73,11 +79,14 @@ def graph(
     else:
         with place.opened(workflows=workflows or ()) as app:
             drawn = app.workflow_graph(_described(target, app, place.target()), drawing)
-    if output is None or str(output) == "-":
+    if output is None or is_on_stdout:
         typer.echo(escaped_text(drawn), nl=False)
         return
     try:
-        output.write_text(drawn, encoding="utf-8")
+        with output.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(drawn)
+    except FileExistsError:
+        raise Refusal(f"{output} is there already; name another file, or say --force") from None
     except OSError as error:
         raise Refusal(f"{output} cannot be written: {error.strerror or error}") from error
     say(f"written to {output}")
