@@ -1,0 +1,5 @@
+"""`python -m queuety`: the same as `queuety`."""
+
+from queuety.cli import main
+
+main()
