@@ -6,6 +6,7 @@ loop nor the database is held up. What others have locked is passed over; a batc
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ EVERY_S: Final = 60.0
 """How often is looked for what has grown too old, once all that had is gone."""
 HISTORY_EVERY_S: Final = 600.0
 """The same for old history: it takes a look at every run that is there."""
+FIRST_S: Final = (5.0, 15.0)
+"""When a loop looks first, chosen at random: a worker that is restarted every minute purges too, and many that start
+together do not look together."""
 PAUSE_S: Final = 0.05
 SHARE: Final = 4
 """After a full batch the next one waits for so many times as long as that one took, and for `PAUSE_S` at least: at most
@@ -170,7 +174,7 @@ class Retention:
         self._door = door
         self._monotonic = monotonic
         self._chores: list[_Chore] = []
-        first_s = monotonic() + EVERY_S
+        first_s = monotonic() + min(random.uniform(*FIRST_S), EVERY_S)
         if retention_days is not None:
             age_us = round(retention_days * DAY_US)
             self._chores += [
