@@ -104,6 +104,8 @@ class ChangingVerbs(Core):
         """
         wanted, by = self._wanted(to), checked_by(actor, reason)
         most = None if limit is None else read_count(limit, "limit", least=1)
+        if not isinstance(ids, Iterable | None):
+            raise DefinitionError(f"ids={ids!r}: a list of the ids of runs is needed, or None for all")
         chosen = None if ids is None else sorted({workflow_id for one in ids if (workflow_id := known_id(one, "ids"))})
         with self.door.reading(one_moment=True) as connection:
             plan = self._plan(connection, name, wanted, step_map)

@@ -113,11 +113,12 @@ class RepairVerbs(SteeringVerbs):
         compensated, and for the list that a for-each under way works on; `DefinitionError` for a key to be removed that
         is not there; `PayloadError`, `ConstraintViolation` for what may not be in the state.
         """
-        if isinstance(remove, str):
+        if isinstance(remove, str) or not isinstance(remove, Iterable):
             raise DefinitionError(f"remove={remove!r}: a list of keys is needed")
-        removed = tuple(dict.fromkeys(remove))
-        if not all(isinstance(key, str) for key in removed):
-            raise DefinitionError(f"remove={removed!r}: keys are texts")
+        keys = tuple(remove)
+        if not all(isinstance(key, str) for key in keys):
+            raise DefinitionError(f"remove={keys!r}: keys are texts")
+        removed = tuple(dict.fromkeys(keys))
         command = PatchState(self._given(changes, "changes") or {}, removed)
         self._steer(workflow_id, command, checked_by(actor, reason))
 

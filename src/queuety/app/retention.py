@@ -77,10 +77,10 @@ class RetentionVerbs(Core):
 
 def _statuses(given: Any, kind: Any, allowed: list[Any]) -> tuple[Any, ...]:
     """The statuses that were given, one or several, each once. Raises `DefinitionError` for any that is not allowed."""
-    asked = [given] if isinstance(given, str) else list(given)
+    asked = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     known = {status.value: status for status in allowed}
     for status in asked:
-        if status not in known:
+        if not isinstance(status, str) or status not in known:
             raise DefinitionError(f"statuses: {str(status)!r} is not one of {', '.join(known)}")
     if not asked:
         raise DefinitionError(f"statuses: at least one of {', '.join(known)} is needed")

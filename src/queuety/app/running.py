@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from queuety import codec
@@ -150,7 +150,9 @@ def _nobody(_: Outcome) -> None:
 
 def queue_names(queues: str | Sequence[str]) -> tuple[str, ...]:
     """The queues in order: a name, several separated by commas, or a list. Raises `DefinitionError`."""
-    given: Sequence[Any] = queues.split(",") if isinstance(queues, str) else queues
+    if not isinstance(queues, Iterable):
+        raise DefinitionError(f"queues={queues!r}: the name of a queue is needed, or a list of names")
+    given: Iterable[Any] = queues.split(",") if isinstance(queues, str) else queues
     trimmed = [name.strip() if isinstance(name, str) else name for name in given]
     names = tuple(dict.fromkeys(check_name(name, what="queue") for name in trimmed if name != ""))
     if not names:

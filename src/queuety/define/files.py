@@ -47,7 +47,7 @@ def file_at(path: str | os.PathLike[str]) -> WorkflowFile:
 
     Raises `NotFoundError` if there is none, `DefinitionError` if it is no module of Python.
     """
-    found = Path(path)
+    found = _path(path, "path")
     if not found.is_file():
         raise NotFoundError(f"there is no workflow file {str(path)!r} (looked in {Path.cwd()})")
     if found.suffix != ".py":
@@ -63,7 +63,7 @@ def files_in(directory: str | os.PathLike[str], *, recursive: bool) -> tuple[Pat
 
     Raises `NotFoundError` if there is no such folder, `DefinitionError` for a file that cannot have a name.
     """
-    root = Path(directory)
+    root = _path(directory, "directory")
     if not os.fspath(directory) or not root.is_dir():  # an empty text would mean the working directory
         raise NotFoundError(f"there is no folder {str(directory)!r} (looked in {Path.cwd()})")
     root = root.resolve()
@@ -73,6 +73,13 @@ def files_in(directory: str | os.PathLike[str], *, recursive: bool) -> tuple[Pat
         paths += [Path(folder, name) for name in names if name.endswith(".py") and not name.startswith(("_", "."))]
     ordered = sorted(path.relative_to(root) for path in paths)
     return root, [WorkflowFile(root / path, _module_of(path)) for path in ordered]
+
+
+def _path(given: object, what: str) -> Path:
+    """The place that was given. Raises `DefinitionError` for what is none."""
+    if not isinstance(given, str | os.PathLike) or (isinstance(given, str) and "\0" in given):
+        raise DefinitionError(f"{what}={given!r}: the path of a file or folder is needed")
+    return Path(given)
 
 
 def imported(file: WorkflowFile) -> ModuleType:

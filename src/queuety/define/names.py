@@ -47,8 +47,8 @@ def check_name(value: object, *, what: str) -> str:
 
 def check_tags(tags: Iterable[object], *, what: str) -> tuple[str, ...]:
     """The tags, each once, in the order given. Raises `DefinitionError` for one that is no name, or too many."""
-    if isinstance(tags, str):
-        raise DefinitionError(f"{what}={tags!r}: a list of tags is needed, not a text")
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise DefinitionError(f"{what}={tags!r}: a list of tags is needed")
     found = tuple(dict.fromkeys(check_name(tag, what=what) for tag in tags))
     if len(found) > MAX_TAGS:
         raise DefinitionError(f"{what}: there are {len(found)}; at most {MAX_TAGS} are allowed")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from queuety.codec import decode
 from queuety.define.wire import definition_from_json
 from queuety.errors import DefinitionError, NotFoundError, PayloadError
+from queuety.inspect.limits import checked_text
 from queuety.model import Definition
 from queuety.store.queries import Record, changing
 from queuety.store.schema import Tables
@@ -47,8 +48,11 @@ class Version:
 
 
 def versions_of(connection: Connection, tables: Tables, name: str) -> list[Version]:
-    """Every version of the workflow that is stored, the last one first. Raises `NotFoundError` if there is none."""
-    found = [_version(row) for row in changing.versions(connection, tables, name)]
+    """Every version of the workflow that is stored, the last one first.
+
+    Raises `NotFoundError` if there is none, `DefinitionError` for what can be no name.
+    """
+    found = [_version(row) for row in changing.versions(connection, tables, checked_text(name, what="name"))]
     if not found:
         raise NotFoundError(f"no definition of a workflow named {name!r} is stored: none was ever dispatched")
     return found
@@ -67,6 +71,8 @@ def meant(said: str, among: Sequence[Version], name: str) -> Version:
 
     Raises `NotFoundError` if there is none, `DefinitionError` if there are several.
     """
+    if not isinstance(said, str):
+        raise DefinitionError(f"{said!r} is no version; a label or a hash is needed")
     found = [version for version in among if version.label == said]
     if not found and _HASH.fullmatch(said):
         found = [version for version in among if version.hash.startswith(said)]
@@ -83,6 +89,8 @@ def meant(said: str, among: Sequence[Version], name: str) -> Version:
 
 def checked_map(step_map: Mapping[str, str] | None, versions: Iterable[Version], target: Version) -> dict[str, str]:
     """The step map, if it leads from steps that there are or were to steps of the target. Raises `DefinitionError`."""
+    if not isinstance(step_map, Mapping | None):
+        raise DefinitionError(f"step_map={step_map!r}: a mapping of the names of steps is needed")
     given = dict(step_map or {})
     there = {spec.name for spec in target.read().steps}
     known = {spec.name for one in versions if one.definition is not None for spec in one.definition.steps}

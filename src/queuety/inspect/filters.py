@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from queuety.define.options import MAX_SECONDS
 from queuety.errors import DefinitionError
+from queuety.inspect.limits import checked_text
 from queuety.model import ErrorKind, WorkflowStatus
 
 
@@ -37,8 +38,8 @@ class WorkflowFilter:
             if (age := getattr(self, what)) is not None:
                 object.__setattr__(self, what, checked_age(age, what=what))
         for what in ("name", "tag"):
-            if not isinstance(value := getattr(self, what), str | None):
-                raise DefinitionError(f"{what}={value!r}: a text is needed")
+            if (value := getattr(self, what)) is not None:
+                checked_text(value, what=what)
         if self.parent_id is not None and type(self.parent_id) is not int:
             raise DefinitionError(f"parent_id={self.parent_id!r}: the id of a run is needed")
 

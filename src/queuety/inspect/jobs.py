@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from queuety.codec import decode
 from queuety.errors import DefinitionError
 from queuety.inspect.course import Eras
-from queuety.inspect.limits import checked_count
+from queuety.inspect.limits import checked_count, checked_text
 from queuety.inspect.outline import Outline, all_outlines
 from queuety.inspect.states import JobState, moment
 from queuety.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, JobPhase, JobStatus, Priority
@@ -61,6 +61,10 @@ def list_jobs(
     not, and for a negative `limit`.
     """
     most = checked_count(limit, what="limit")
+    if before_id is not None:
+        checked_count(before_id, what="before_id")
+    if queue is not None:
+        checked_text(queue, what="queue")
     wanted = None if status is None else _wanted(status)
     phases = None if wanted is None else frozenset().union(*(_PHASES[one] for one in wanted))
     found: dict[int, JobState] = {}
@@ -86,7 +90,12 @@ def list_jobs(
 
 
 def stats(connection: Connection, tables: Tables, queue: str | None = None) -> dict[str, int]:
-    """How many jobs have each status, of one queue or of all; every status is there. Reads every job that is kept."""
+    """How many jobs have each status, of one queue or of all; every status is there. Reads every job that is kept.
+
+    Raises `DefinitionError` for what can be no queue.
+    """
+    if queue is not None:
+        checked_text(queue, what="queue")
     total = dict.fromkeys((status.value for status in JobStatus), 0)
     for counts in _counts(connection, tables, queue).values():
         for status, count in counts.items():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from queuety.errors import DefinitionError
 from queuety.inspect.course import Eras
-from queuety.inspect.limits import checked_count
+from queuety.inspect.limits import checked_count, checked_text
 from queuety.inspect.logged import EVENTS, LogRow, completed_line, entries_of, lines_of, started_line
 from queuety.inspect.outline import users_of
 from queuety.model import Entry
@@ -37,7 +37,8 @@ Group = tuple[Mark, list[LogRow]]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which lines somebody wants; None is no condition. Raises `DefinitionError` for an event that there is not."""
+    """Which lines somebody wants; None is no condition. Raises `DefinitionError` for an event that there is not, and
+    for a handler that can be none."""
 
     workflow_id: int | None = None
     job_id: int | None = None
@@ -46,7 +47,9 @@ class Wanted:
     since_us: int | None = None
 
     def __post_init__(self) -> None:
-        if self.event is not None and self.event not in EVENTS:
+        if self.handler is not None:
+            checked_text(self.handler, what="handler")
+        if self.event is not None and checked_text(self.event, what="event") not in EVENTS:
             raise DefinitionError(f"there is no log event {self.event!r}; there are {', '.join(EVENTS)}")
 
     @property

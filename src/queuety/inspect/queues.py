@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from queuety.inspect.limits import checked_text
 from queuety.inspect.report import WorkerState
 from queuety.model import JobPhase
 from queuety.store.queries import jobs
@@ -39,8 +40,11 @@ def queue_states(
 ) -> list[QueueState]:
     """Each queue that has an open or buried job, is paused or has a living worker, in order of their names.
 
-    With `queue` that one only, whether it has anything or not. Reads every job that is kept.
+    With `queue` that one only, whether it has anything or not. Reads every job that is kept. Raises
+    `DefinitionError` for what can be no queue.
     """
+    if queue is not None:
+        checked_text(queue, what="queue")
     counts: dict[str, Counter[str]] = {}
     for name, phase, count in jobs.counts(connection, tables, queue=queue):
         if phase != JobPhase.COMPLETED:

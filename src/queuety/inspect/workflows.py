@@ -65,9 +65,11 @@ def list_workflows(
     """The workflows that meet the filter, newest first, at most `limit`; their `progress` is not read.
 
     Ages are counted back from `now_us`. The next page begins at `before_id`, the id of the last one seen. A page costs
-    the same few statements however many it holds. Raises `DefinitionError` for a negative `limit`.
+    the same few statements however many it holds. Raises `DefinitionError` for a `limit` that is negative or too large.
     """
     most = checked_count(limit, what="limit")
+    if before_id is not None:
+        checked_count(before_id, what="before_id")
     rows = workflows.newest(connection, tables, matched(wanted, now_us=now_us), before_id=before_id, limit=most)
     return _states(connection, tables, rows)
 
@@ -99,12 +101,17 @@ def matched(wanted: WorkflowFilter, *, now_us: int) -> Match:
     return Match(
         statuses=_statuses(wanted),
         name=wanted.name,
-        parent_id=wanted.parent_id,
+        parent_id=_parent(wanted.parent_id),
         tag=wanted.tag,
         error_kind=None if wanted.error_kind is None else str(wanted.error_kind),
         until_us=_before(wanted.older_than, now_us),
         since_us=_before(wanted.newer_than, now_us),
     )
+
+
+def _parent(id_: int | None) -> int | None:
+    """The id, or one that no run has instead of a number that no column can hold."""
+    return id_ if id_ is None or 0 < id_ < 1 << 63 else 0
 
 
 def _statuses(wanted: WorkflowFilter) -> tuple[str, ...] | None:

@@ -23,9 +23,9 @@ def drawn(definition: Definition, run: RunFacts | None = None, *, format: str = 
     return renderer(format)(graph_of(definition, run, most=_MOST.get(format, DRAWN)))
 
 
-def renderer(format: str) -> Callable[[Graph], str]:
+def renderer(format: object) -> Callable[[Graph], str]:
     """What draws a graph in this format. Raises `DefinitionError` that names those that there are."""
-    found = FORMATS.get(format)
+    found = FORMATS.get(format) if isinstance(format, str) else None
     if found is None:
         raise DefinitionError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
     return found
