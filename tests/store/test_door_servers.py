@@ -15,6 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from queuety.errors import DefinitionError, StoreUnavailable
 from queuety.store.dialects import Limits
+from queuety.store.dialects.libpq import name_of
 from queuety.store.door import Door, Tx
 from tests.support.databases import Database
 
@@ -44,8 +45,12 @@ def one(tx: Tx, statement: str) -> object:
     return tx.cursor.fetchone()[0]
 
 
+RAISE = "UPDATE things SET n = n + 1 WHERE id = %s"
+
+
 def raise_n(tx: Tx, thing: int) -> None:
-    tx.cursor.execute("UPDATE things SET n = n + 1 WHERE id = %s", [thing])
+    tx.cursor.execute(RAISE, [thing])
+    tx.settle()
 
 
 def numbers(door: Door) -> list[int]:
@@ -195,22 +200,31 @@ def test_a_connection_to_a_node_that_only_reads_is_thrown_away(door: Door) -> No
 
 
 @postgresql
+@pytest.mark.parametrize(
+    ("before", "spoil"),
+    [(2, "DEALLOCATE ALL"), (1, f"PREPARE {name_of(RAISE.replace('%s', '$1').encode()).decode()} AS SELECT 1")],
+    ids=["none-there", "one-there"],
+)
 def test_prepared_statements_that_a_pooler_mixed_up_are_done_without(
-    door: Door, caplog: pytest.LogCaptureFixture
+    door: Door, caplog: pytest.LogCaptureFixture, before: int, spoil: str
 ) -> None:
-    """What PgBouncer in transaction mode does: the server session has another client's statement of the same name."""
+    """What PgBouncer in transaction mode does: the server session does not have the statement, or has it already."""
     line = door.line()
     spoilt = []
 
     def unit(tx: Tx) -> None:
         raw = tx.connection.connection.dbapi_connection
         if raw.prepare_threshold is not None:  # type: ignore[union-attr]
-            raw.pgconn.exec_(b"DEALLOCATE ALL")  # type: ignore[union-attr]
-            raw.pgconn.exec_(b"PREPARE _pg3_0 AS SELECT 1")  # type: ignore[union-attr]
+            raw.pgconn.exec_(spoil.encode())  # type: ignore[union-attr]
             spoilt.append(1)
-        for _ in range(8):
+        for _ in range(8 - before):
             raise_n(tx, 1)
 
+    def prepare(tx: Tx) -> None:
+        for _ in range(before):
+            raise_n(tx, 1)
+
+    door.write(prepare, on=line)
     door.write(unit, on=line)
     assert spoilt == [1]
     assert numbers(door) == [8, 0]

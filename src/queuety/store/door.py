@@ -249,22 +249,30 @@ class Door:
     ) -> T:
         dialect, clock = self.dialect, self.clock
         transaction = connection.begin()
-        cursor = self._cursor(connection)
-        if reads:
-            dialect.begin_read(cursor)
-            result = unit(Tx(self, connection, cursor))
+        raw = dialect.cursor(connection)
+        cursor = raw if self._hook is None else WatchedCursor(raw, self._hook)
+        tx = Tx(self, connection, cursor)
+        found: T | None = None
+        try:
+            if reads:
+                dialect.begin_read(cursor)
+            else:
+                if landed is not None:
+                    dialect.before_landed(cursor)
+                dialect.begin_write(cursor, deadline)
+                if isinstance(clock, DatabaseClock) and clock.is_due:
+                    clock.measure(cursor)
+                found = None if landed is None else landed(tx)
+            result = unit(tx) if found is None else found
+            tx.settle()
+        except self.dialect.driver_error:
+            tx.refuse()
+            raise
+        finally:
+            dialect.leave(raw)
+        if reads or found is not None:
             transaction.rollback()
             return result
-        if landed is not None:
-            dialect.before_landed(cursor)
-        dialect.begin_write(cursor, deadline)
-        if isinstance(clock, DatabaseClock) and clock.is_due:
-            clock.measure(cursor)
-        tx = Tx(self, connection, cursor)
-        if landed is not None and (found := landed(tx)) is not None:
-            transaction.rollback()
-            return found
-        result = unit(tx)
         hook = self._hook
         try:
             if hook is None:

@@ -1,7 +1,7 @@
 """Effects into rows: the one writer. It knows how a thing is stored and none of the rules that decided it.
 
 Every write of an attempt carries the attempt's token. Were one of them not held any more, nothing of the transaction
-may stay: `NotHeld` is raised, and whoever opened it rolls it back and settles again without the stale ones.
+may stay: it fails with `NotHeld` before it commits, and whoever opened it settles again without the stale ones.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ def write(tx: Tx, plan: Plan, held: Mapping[int, Held]) -> dict[int, Held]:
 
     New jobs are added by whoever opened the transaction: a worker's claim may have them born leased.
 
-    `held` is how the workflows were loaded; all of them must be locked. Raises `NotHeld`.
+    `held` is how the workflows were loaded; all of them must be locked. The transaction fails with `NotHeld` if an
+    attempt is not held any more.
     """
     _close(tx, plan)
     for drop in plan.dropped:
@@ -210,10 +211,10 @@ def _close(tx: Tx, plan: Plan) -> None:
         stay.append(
             (job.id, job.token, phase, None, None, again.due_us, wake_us, 0, job.entries + 1, message, None, None)
         )
-    if gone and tx.statements.delete_held_jobs(tx.cursor, gone) != len(gone):
-        raise NotHeld
-    if stay and tx.statements.close_jobs(tx.cursor, stay) != len(stay):
-        raise NotHeld
+    if gone:
+        tx.expect(tx.statements.delete_held_jobs(tx.cursor, gone), len(gone), NotHeld)
+    if stay:
+        tx.expect(tx.statements.close_jobs(tx.cursor, stay), len(stay), NotHeld)
 
 
 def _append_history(tx: Tx, entries: Sequence[AppendHistory]) -> dict[int, int]:

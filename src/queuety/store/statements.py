@@ -262,8 +262,7 @@ class Statements:
 
     def change_among(
         self, cursor: Cursor, head: str, column: str, values: Sequence[int], tail: str = "", *before: Any
-    ) -> int:
+    ) -> None:
         """Runs `head` (an UPDATE or a DELETE up to its WHERE) for the rows whose `column` is one of `values`."""
         condition, parameters = self.bulk.among(column, values)
         cursor.execute(f"{head} WHERE {condition}{tail}", [*before, *parameters])
-        return int(cursor.rowcount)

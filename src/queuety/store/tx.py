@@ -23,15 +23,39 @@ inherited: Final[list[object]] = []
 class Tx:
     """An open transaction. `cursor` is the driver's own, on the same transaction as `connection`."""
 
-    __slots__ = ("connection", "cursor", "dialect", "door", "statements", "tables")
+    __slots__ = ("_connection", "_expected", "cursor", "dialect", "door", "statements", "tables")
 
     def __init__(self, door: Door, connection: Connection, cursor: Cursor) -> None:
         self.door = door
-        self.connection = connection
+        self._connection = connection
+        self._expected: list[tuple[Callable[[], int], int, type[Exception]]] = []
         self.cursor = cursor
         self.dialect = door.dialect
         self.tables = door.tables
         self.statements = door.statements
+
+    @property
+    def connection(self) -> Connection:
+        """The same transaction through the SQL toolkit."""
+        self.settle()
+        self.dialect.leave(self.cursor)
+        return self._connection
+
+    def expect(self, found: Callable[[], int], wanted: int, otherwise: type[Exception]) -> None:
+        """Has the transaction fail with `otherwise`, before it commits, if not so many rows have been found."""
+        self._expected.append((found, wanted, otherwise))
+
+    def refuse(self) -> None:
+        """Raises what was to be raised where too few rows were found. For who has met an error: what was sent after the
+        statement that found too few may have failed of it."""
+        for found, wanted, otherwise in self._expected:
+            if found() not in (wanted, -1):
+                raise otherwise
+
+    def settle(self) -> None:
+        """Waits for what is unanswered. Raises what was to be raised if not so many rows were found as expected."""
+        self.dialect.settle(self.cursor)
+        self.refuse()
 
     def now_us(self) -> int:
         """Now by the door's clock, in microseconds since the epoch, UTC; no round trip."""

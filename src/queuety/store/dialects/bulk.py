@@ -7,7 +7,7 @@ The statements are made once per table and set of columns, and run unchanged eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table, Text
@@ -26,13 +26,17 @@ class Insert(Protocol):
     def __call__(self, cursor: Cursor, rows: Sequence[Row], /) -> None: ...
 
 
+Found = Callable[[], int]
+"""How many rows a statement has found. Asking may wait for the answer of the database."""
+
+
 class Update(Protocol):
     """Sets its columns in the rows with these keys (the first value of each); gives back how many it found.
 
     The count is of rows found, not of rows that a new value changed.
     """
 
-    def __call__(self, cursor: Cursor, rows: Sequence[Row], /) -> int: ...
+    def __call__(self, cursor: Cursor, rows: Sequence[Row], /) -> Found: ...
 
 
 class Bulk(Protocol):
@@ -74,6 +78,16 @@ class Bulk(Protocol):
 
     def among(self, column: str, values: Sequence[int]) -> tuple[str, list[Any]]:
         """A condition that is true of rows whose column is one of these (at least one) integers, and its parameters."""
+
+
+def _known(count: int) -> Found:
+    return lambda: count
+
+
+def _found(cursor: Cursor) -> Found:
+    """What the last statement has found, for later: a cursor may have statements that are not answered yet."""
+    counted: Callable[[], Found] | None = getattr(cursor, "counted", None)
+    return _known(int(cursor.rowcount)) if counted is None else counted()
 
 
 def _names(columns: Iterable[str]) -> str:
@@ -124,9 +138,9 @@ class SqliteBulk:
         held = f" AND {fence} = ?2" if fence else ""
         sql = f"UPDATE {table.name} SET {sets} WHERE id = ?1{held}"
 
-        def update(cursor: Cursor, rows: Sequence[Row], /) -> int:
+        def update(cursor: Cursor, rows: Sequence[Row], /) -> Found:
             cursor.executemany(sql, rows)
-            return int(cursor.rowcount)
+            return _known(int(cursor.rowcount))
 
         return update
 
@@ -136,9 +150,9 @@ class SqliteBulk:
     def delete_by(self, table: Table, columns: Sequence[str]) -> Update:
         sql = f"DELETE FROM {table.name} WHERE {' AND '.join(f'{name} = ?' for name in columns)}"
 
-        def delete(cursor: Cursor, rows: Sequence[Row], /) -> int:
+        def delete(cursor: Cursor, rows: Sequence[Row], /) -> Found:
             cursor.executemany(sql, rows)
-            return int(cursor.rowcount)
+            return _known(int(cursor.rowcount))
 
         return delete
 
@@ -183,6 +197,9 @@ class PostgresBulk:
     def _by_size(self, rows: Sequence[Row], texts: Sequence[int]) -> tuple[Sequence[Row], Sequence[Row]]:
         """Rows without a large text and rows with one; `texts` are the places where one may be."""
         most = self.large
+        columns = list(zip(*rows, strict=True))
+        if all(max(map(len, filter(None, columns[place])), default=0) <= most for place in texts):
+            return rows, ()
         small: list[Row] = []
         large: list[Row] = []
         for row in rows:
@@ -224,16 +241,16 @@ class PostgresBulk:
         single += " AND ".join(f"{key} = %s" for key in keys)
         texts = _places_of_texts(table, [*keys, *columns])
 
-        def update(cursor: Cursor, rows: Sequence[Row], /) -> int:
+        def update(cursor: Cursor, rows: Sequence[Row], /) -> Found:
             small, large = self._by_size(rows, texts)
-            found = 0
+            found: list[Found] = []
             if small:
                 cursor.execute(sql, [list(column) for column in zip(*small, strict=True)])
-                found = int(cursor.rowcount)
+                found.append(_found(cursor))
             for row in large:
                 cursor.execute(single, [*row[len(keys) :], *row[: len(keys)]])
-                found += int(cursor.rowcount)
-            return found
+                found.append(_found(cursor))
+            return lambda: sum(one() for one in found)
 
         return update
 
@@ -245,9 +262,9 @@ class PostgresBulk:
         where = " AND ".join(f"t.{name} = v.{name}" for name in columns)
         sql = f"DELETE FROM {table.name} AS t USING {source} WHERE {where}"
 
-        def delete(cursor: Cursor, rows: Sequence[Row], /) -> int:
+        def delete(cursor: Cursor, rows: Sequence[Row], /) -> Found:
             cursor.execute(sql, [list(column) for column in zip(*rows, strict=True)])
-            return int(cursor.rowcount)
+            return _found(cursor)
 
         return delete
 
@@ -345,7 +362,7 @@ class MysqlBulk:
         if fence:
             single += f" AND {fence} = %s"
 
-        def update(cursor: Cursor, rows: Sequence[Row], /) -> int:
+        def update(cursor: Cursor, rows: Sequence[Row], /) -> Found:
             found = 0
             for part in self._parts(rows):
                 if len(part) == 1:
@@ -356,7 +373,7 @@ class MysqlBulk:
                     sql = f"UPDATE {table.name} AS t JOIN ({source}) AS v ON {where} SET {sets}"
                     self._execute(cursor, sql, [value for row in part for value in row])
                 found += int(cursor.rowcount)
-            return found
+            return _known(found)
 
         return update
 
@@ -364,21 +381,21 @@ class MysqlBulk:
         # The pairs alone would not use the key on MariaDB: it reads a range only from `id IN (…)`.
         head = f"DELETE FROM {table.name} WHERE id IN ("
 
-        def delete(cursor: Cursor, rows: Sequence[Row], /) -> int:
+        def delete(cursor: Cursor, rows: Sequence[Row], /) -> Found:
             found = 0
             for part in self._parts(rows):
                 ids = _names(str(int(row[0])) for row in part)
                 pairs = _names(f"({int(row[0])}, {int(row[1])})" for row in part)
                 cursor.execute(f"{head}{ids}) AND (id, token) IN ({pairs})")
                 found += int(cursor.rowcount)
-            return found
+            return _known(found)
 
         return delete
 
     def delete_by(self, table: Table, columns: Sequence[str]) -> Update:
         head = f"DELETE FROM {table.name} WHERE "
 
-        def delete(cursor: Cursor, rows: Sequence[Row], /) -> int:
+        def delete(cursor: Cursor, rows: Sequence[Row], /) -> Found:
             found = 0
             for part in self._parts(rows):
                 # A range of the key for each row; of a list of tuples MariaDB makes none.
@@ -388,7 +405,7 @@ class MysqlBulk:
                 )
                 cursor.execute(head + " OR ".join(f"({one})" for one in ranges))
                 found += int(cursor.rowcount)
-            return found
+            return _known(found)
 
         return delete
 

@@ -57,6 +57,9 @@ _REFUSALS: Final = ("authentication failed", "no password supplied", "does not e
 LOCK_S: Final = 0.2
 """How long one transaction waits to be the one that migrates."""
 
+_PREPARED: Final = "queuety_prepared"
+"""Where a connection's record keeps what was prepared on it."""
+
 LISTEN_S: Final = 1.0
 """How often a listener looks whether it is over; hearing is immediate."""
 
@@ -137,6 +140,24 @@ class PostgresDialect(Dialect):
     def adopted(self, engine: Engine) -> Engine:
         # With AUTOCOMMIT a turn would be written by halves; above this level it fails to lock a row that has changed.
         return engine.execution_options(isolation_level="READ COMMITTED")
+
+    def cursor(self, connection: Connection) -> Any:
+        fairy = connection.connection
+        raw: Any = fairy.dbapi_connection
+        if raw.info.encoding != "utf-8":
+            return fairy.cursor()
+        prepared = fairy.info.get(_PREPARED)
+        if prepared is None:
+            prepared = fairy.info[_PREPARED] = libpq().Prepared()
+        return libpq().PipelineCursor(raw, prepared)
+
+    def settle(self, cursor: Cursor) -> None:
+        if (settle := getattr(cursor, "settle", None)) is not None:
+            settle()
+
+    def leave(self, cursor: Cursor) -> None:
+        if (leave := getattr(cursor, "leave", None)) is not None:
+            leave()
 
     def begin_write(self, cursor: Cursor, deadline: float) -> None:
         self.begin_read(cursor)
@@ -223,6 +244,13 @@ class PostgresDialect(Dialect):
     def identifier_collation(self, connection: Connection) -> str | None:
         # By bytes: equal means identical, and an index outlives a change of the system's collations.
         return "C"
+
+
+def libpq() -> Any:
+    """The room that needs psycopg, which whoever uses another database may not have."""
+    from queuety.store.dialects import libpq as room
+
+    return room
 
 
 def _channel(prefix: str) -> str:
