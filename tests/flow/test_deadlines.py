@@ -336,6 +336,26 @@ def test_a_rewound_run_keeps_its_deadline(app: Queuety, clock: ManualClock) -> N
     assert is_late(app, run)
 
 
+class Hasty(ManualClock):
+    """A clock by which the next second has come whenever somebody looks."""
+
+    looks = 0
+
+    def now_us(self) -> int:
+        self.looks += 1
+        assert self.looks < 200, "there is no end to it"
+        self.advance(seconds=1)
+        return super().now_us()
+
+
+def test_a_loop_that_is_due_again_at_once_is_left_to_the_workers(memory_url: str) -> None:
+    with Queuety(memory_url, clock=Hasty()) as app:
+        run = app.workflow("w").delay(seconds=1).repeat_until("delay_0", "done", True).dispatch()
+        late = app.workflow("w").must_complete_within(seconds=1).delay(hours=1).dispatch()
+        assert app.check_deadlines() == 1
+        assert (is_late(app, late), status_of(app, run).status) == (True, WorkflowStatus.RUNNING)
+
+
 def test_a_step_that_is_skipped_past_the_deadline_fails_at_the_next_one(app: Queuety, clock: ManualClock) -> None:
     run = app.workflow("w").must_complete_within(seconds=10).delay(hours=1).delay(hours=1).dispatch()
     clock.advance(seconds=10)

@@ -269,6 +269,25 @@ def due_workflows(tx: Tx, now_us: int, limit: int) -> list[int]:
     return list(dict.fromkeys(row[0] for row in tx.cursor.fetchall()))
 
 
+def last_due(tx: Tx, now_us: int) -> int | None:
+    """The highest id of a letter that is due, None if none is; with it `due_until` asks for no later ones."""
+    statements = tx.statements
+    tx.cursor.execute(f"SELECT MAX(id) FROM {statements.inbox} WHERE due_us <= {statements.parameter}", [now_us])
+    (found,) = tx.cursor.fetchone() or (None,)
+    return None if found is None else int(found)
+
+
+def due_until(tx: Tx, now_us: int, last_id: int) -> int | None:
+    """A workflow for which a letter of at most this id is due, the earliest; nothing is locked."""
+    statements, p = tx.statements, tx.statements.parameter
+    tx.cursor.execute(
+        f"SELECT workflow_id FROM {statements.inbox} WHERE due_us <= {p} AND id <= {p} ORDER BY due_us LIMIT 1",
+        [now_us, last_id],
+    )
+    row = tx.cursor.fetchone()
+    return None if row is None else int(row[0])
+
+
 def postpone_letters(tx: Tx, workflow_ids: Sequence[int], *, now_us: int, until_us: int) -> None:
     """Lets what is due for these workflows come due again later."""
     if workflow_ids:

@@ -26,10 +26,15 @@ LOCKED_PAUSE_S: Final = (0.002, 0.1)
 
 
 def fail_late_runs(door: Door, definitions: Definitions, defaults: Defaults) -> int:
-    """Opens all that is due for runs by now; says how many runs have failed by their deadline.
+    """Opens all that is due for runs when it is called; says how many runs have failed by their deadline.
 
+    What comes due by that is left to the workers: of a loop that goes on at once there would be no end.
     A run that another transaction keeps locked for as long as the door is patient is left to the workers.
     """
+    began_us = door.now_us()
+    last_id = door.read(lambda tx: load.last_due(tx, began_us))
+    if last_id is None:
+        return 0
     turns, announcer = Turns(door, definitions, defaults), Announcer()
     pauses, nobody_rings = Pauses(*LOCKED_PAUSE_S), threading.Event()
     failed = 0
@@ -39,8 +44,8 @@ def fail_late_runs(door: Door, definitions: Definitions, defaults: Defaults) -> 
         announcer.announce(made)
         late = [run for run in made.failed_runs if run.error_kind is ErrorKind.DEADLINE_EXCEEDED]
         failed += len(late)
-        left = _due(door)
-        if not left:
+        left = _left(door, began_us, last_id)
+        if left is None:
             return failed
         if _has_brought_anything(made):
             locked_since = None
@@ -48,7 +53,7 @@ def fail_late_runs(door: Door, definitions: Definitions, defaults: Defaults) -> 
             continue
         locked_since = locked_since or time.monotonic()
         if time.monotonic() - locked_since > door.limits.patience_s:
-            _log.warning("something is due for workflow %d, which another transaction has locked; left", left[0])
+            _log.warning("something is due for workflow %d, which another transaction has locked; left", left)
             return failed
         nobody_rings.wait(pauses.after())
 
@@ -58,9 +63,9 @@ def _order() -> Order:
     return Order(outcomes=(), slots=0, lease=Lease(secrets.randbits(63), 0, 0), queues=(), looks_around=True)
 
 
-def _due(door: Door) -> list[int]:
-    now_us = door.now_us()
-    return door.read(lambda tx: load.due_workflows(tx, now_us, 1))
+def _left(door: Door, began_us: int, last_id: int) -> int | None:
+    """A run for which something is due that was so when it began."""
+    return door.read(lambda tx: load.due_until(tx, began_us, last_id))
 
 
 def _has_brought_anything(made: Turn) -> bool:
