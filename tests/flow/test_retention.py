@@ -86,6 +86,32 @@ def look_at_all(app: Queuety, **ages: float | None) -> int:
     return count
 
 
+def test_a_worker_looks_some_seconds_after_it_has_started(app: Queuety) -> None:
+    first = [Retention(app.door, app.definitions, retention_days=7, history_days=1).pause_s for _ in range(20)]
+    assert all(4 < pause_s <= 15 for pause_s in first), "restarted every minute, it purges too"
+    assert len(set(first)) > 1, "those that start together do not look together"
+
+
+def test_who_waits_is_read_before_anything_is_locked(
+    app: Queuety, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.workflow("w").then(steps).dispatch()
+    app.workflow("w").then(fails).dispatch()
+    app.run_until_idle()
+    clock.advance(days=2)
+    read, others = purge._awaited, []
+
+    def reads_while_others_write(*given: Any) -> frozenset[int]:
+        others.append(app.dispatch(quick))
+        return read(*given)
+
+    monkeypatch.setattr(purge, "_awaited", reads_while_others_write)
+    assert look_at_all(app, retention_days=1) == 1
+    assert app.purge_workflows(1, statuses="failed") == 1
+    assert app.purge_workflows(1) == 0, "nothing is there, so nothing is read"
+    assert len(others) == 2
+
+
 def jobs_of(app: Queuety) -> dict[int, JobStatus]:
     return {one.id: one.status for one in app.list_jobs(limit=1000) if one.workflow_id is None}
 

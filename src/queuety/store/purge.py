@@ -20,7 +20,7 @@ from queuety.model import CleanupStatus, JobStatus, LetterKind, WorkflowStatus
 from queuety.store.prune import AWAITING, Pruned, awaits, prune_history, rows_for
 from queuety.store.tx import Tx
 
-__all__ = ["Place", "Pruned", "Purged", "prune_history", "purge_plain_jobs", "purge_runs"]
+__all__ = ["Place", "Pruned", "Purged", "prune_history", "purge_plain_jobs", "purge_runs", "read_ahead"]
 
 FAILED_AT_ONCE: Final = 500
 """Failed runs that are looked at by one call: they are read in the order of their ids and not of their ends."""
@@ -97,6 +97,18 @@ def purge_runs(
     if place.is_at_failed or WorkflowStatus.FAILED not in statuses:
         return Purged(len(chosen), None)
     return Purged(len(chosen), Place(is_at_failed=True, awaited=place.awaited, read_us=place.read_us))
+
+
+def read_ahead(tx: Tx, *, before_us: int, statuses: Collection[WorkflowStatus]) -> Place | None:
+    """Where a pass begins that knows already who waits for whom; None if there is nothing to be deleted.
+
+    That reads the runtime of every run that waits, so it is done in a transaction that only reads; a pass trusts in it
+    for `AWAITED_FOR_US` anyway. A letter that has come since, and `watchers`, `purge_runs` sees itself.
+    """
+    page, _ = _page(tx, Place(), before_us, statuses, 1)
+    if not page and WorkflowStatus.FAILED in statuses:
+        page, _ = _page(tx, Place(is_at_failed=True), before_us, statuses, 1)
+    return Place(awaited=_awaited(tx, before_us), read_us=tx.now_us()) if page else None
 
 
 def purge_plain_jobs(

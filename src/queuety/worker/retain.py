@@ -58,11 +58,22 @@ Deleting = Callable[[Tx, Any, int], Batch]
 def runs_ended(before_us: int, statuses: Sequence[WorkflowStatus]) -> Deleting:
     """Deletes the runs that have ended so before that moment, with all that is theirs; a batch is a number of runs."""
 
-    def delete(tx: Tx, after: Any, limit: int) -> Batch:
-        found = purge.purge_runs(tx, before_us=before_us, statuses=statuses, after=after, limit=limit)
+    return _RunsEnded(before_us, statuses)
+
+
+@dataclass(frozen=True, slots=True)
+class _RunsEnded:
+    """Deletes runs; what a pass must know of all runs it reads before the first transaction that deletes."""
+
+    before_us: int
+    statuses: Sequence[WorkflowStatus]
+
+    def __call__(self, tx: Tx, after: Any, limit: int) -> Batch:
+        found = purge.purge_runs(tx, before_us=self.before_us, statuses=self.statuses, after=after, limit=limit)
         return Batch(found.count, found.after)
 
-    return delete
+    def read_ahead(self, tx: Tx) -> Any:
+        return purge.read_ahead(tx, before_us=self.before_us, statuses=self.statuses)
 
 
 def jobs_ended(before_us: int, statuses: Sequence[JobStatus]) -> Deleting:
@@ -138,6 +149,8 @@ def count_runs(door: Door, before_us: int, statuses: Sequence[WorkflowStatus]) -
 def _delete(door: Door, deleting: Deleting, after: Any, limit: int, on: Line | None = None) -> tuple[Batch, int]:
     """One batch, and how large the next one should be."""
     began = time.monotonic()
+    if after is None and isinstance(deleting, _RunsEnded):
+        after = door.read(deleting.read_ahead, on=on)
     batch = door.write(lambda tx: deleting(tx, after, limit), on=on)
     took_s = time.monotonic() - began
     if took_s < BRISK_S:
