@@ -28,10 +28,10 @@ MISSING = "no database to test on: "
 """How the reason begins when a test is skipped for want of a server; the summary counts by it."""
 
 IN_TURNS = bool(os.environ.get("QUEUETY_TEST_IN_TURNS"))
-"""Scenarios are told on SQLite and on one of the servers, which one by the scenario's name: both servers are met by
-every subject, in two thirds of the time. Without it each is told on all three."""
+"""Scenarios are told on SQLite, and every second one on one of the servers too; which one, its name decides. Both
+servers are met by every subject, in half the time. Without it each is told on all three."""
 
-SCENARIOS = ("tests/flow/", "tests/crash/")
+SCENARIOS = ("tests/flow/", "tests/crash/", "tests/faces/")
 """Where they stand. What depends on the database, above all `tests/store`, is always told on each."""
 
 # Two cores shared by several processes make any deadline a coin toss.
@@ -50,24 +50,39 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not IN_TURNS:
         return
-    left_out = [item for item in items if _is_another_s_turn(item)]
+    kinds = {id(item): kind for item in items if (kind := _kind_of_scenario(item)) is not None}
+    on_sqlite = {_told(item, "sqlite") for item in items if kinds.get(id(item)) == "sqlite"}
+    left_out = [item for item in items if _is_another_s_turn(item, kinds.get(id(item)), on_sqlite)]
     if left_out:
         chosen = set(map(id, left_out))
         items[:] = [item for item in items if id(item) not in chosen]
         config.hook.pytest_deselected(items=left_out)
 
 
-def _is_another_s_turn(item: pytest.Item) -> bool:
-    """Whether the scenario is told on the other server this time."""
+def _kind_of_scenario(item: pytest.Item) -> str | None:
+    """The database that a scenario is told on; None for what is none, or needs none."""
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
-        return False
+        return None
     if not item.location[0].startswith(SCENARIOS):
+        return None
+    kind = item.callspec.params.get("database_kind")
+    return None if kind is None else str(kind)
+
+
+def _told(item: pytest.Item, kind: str) -> str:
+    """The scenario, whatever it is told on."""
+    return item.nodeid.replace(kind, "")
+
+
+def _is_another_s_turn(item: pytest.Item, kind: str | None, on_sqlite: set[str]) -> bool:
+    """Whether the scenario is told elsewhere this time."""
+    if kind is None or kind == "sqlite":
         return False
-    kind = str(item.callspec.params.get("database_kind", "sqlite"))
-    if kind == "sqlite":
-        return False
-    name = item.nodeid.replace(kind, "")
-    return kind != SERVERS[crc32(name.encode()) % len(SERVERS)]
+    name = _told(item, kind)
+    number = crc32(name.encode())
+    if kind != SERVERS[number % len(SERVERS)]:
+        return True
+    return name in on_sqlite and number // len(SERVERS) % 2 == 1
 
 
 @pytest.fixture(scope="session")
