@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from queuety.engine import bounds, cleanup, deadline, family
 from queuety.engine.commanded import obey
 from queuety.engine.course import RUNNING, Course
+from queuety.engine.faults import broken_at_start
 from queuety.engine.protocol import NO_FACTS, Facts
-from queuety.errors import DefinitionError, PayloadError
+from queuety.errors import ConstraintViolation, DefinitionError, PayloadError
 from queuety.model import (
     ChildRevived,
     ChildSettled,
@@ -123,12 +124,15 @@ def start(
         idempotency_key=idempotency_key,
         deadline_us=None if definition.deadline_s is None else now_us + round(definition.deadline_s * 1_000_000),
     )
-    bounds.check_start(workflow, definition.guards)
     course = Course(workflow, definition, now_us=now_us, facts=facts, is_new=True)
-    if seed is not None:
-        _sow(course, seed)
-    deadline.remind(course)
-    course.enter()
+    try:
+        bounds.check_start(workflow, definition.guards)
+        if seed is not None:
+            _sow(course, seed)
+        deadline.remind(course)
+        course.enter()
+    except ConstraintViolation as error:
+        raise broken_at_start(error, course.workflow) from None
     return Decision(course.workflow, (*course.effects, *_told(workflow, course.workflow, now_us=now_us)))
 
 
