@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -363,7 +362,7 @@ def test_a_migration_waits_for_another_and_then_gives_up(
 
     assert standing(door).found is None
     if door.dialect.writer_key() is not None:
-        monkeypatch.setattr(door, "limits", replace(door.limits, patience_s=0.5))
+        monkeypatch.setattr("queuety.store.dialects.sqlite.SETUP_S", 0.5)
         blocker = create_engine(fresh_database.url, poolclass=NullPool)
         with blocker.connect() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
