@@ -238,7 +238,8 @@ def test_what_undoes_a_step_tells_how_it_went(app: Queuety) -> None:
 
 @pytest.mark.parametrize(("handler", "mark"), [(undo, "done"), (undo_badly, "failed")])
 def test_the_runs_own_handlers_tell_how_they_went(app: Queuety, handler: Any, mark: str) -> None:
-    run = app.workflow("w").max_attempts(1).wait_for_signal("go").on_cancel(handler).on_deadline(undo).dispatch()
+    builder = app.workflow("w").max_attempts(1).must_complete_within(hours=1).wait_for_signal("go")
+    run = builder.on_cancel(handler).on_deadline(undo).dispatch()
     assert {str(node.mark) for node in drawn(app, run).nodes if node.kind.startswith("on_")} == {"not reached"}
     app.cancel_workflow(run)
     app.run_until_idle()

@@ -86,7 +86,7 @@ def test_a_step_is_undone_by_what_can_clean_up(handler: Any, ref: HandlerRef) ->
 
 @pytest.mark.parametrize(("handler", "ref"), CLEANERS)
 def test_a_deadline_calls_what_can_clean_up(handler: Any, ref: HandlerRef) -> None:
-    built = workflow("w").then(plain).on_deadline(handler).build()
+    built = workflow("w").then(plain).on_deadline(handler).must_complete_within(9).build()
     assert (built.on_deadline, built.on_cancel) == (ref, None)
     for registry in (None, Registry()):
         assert definition_from_json(definition_to_json(built), registry) == built
@@ -164,7 +164,7 @@ PLACES: dict[str, tuple[Callable[[WorkflowBuilder, Any], WorkflowBuilder], str]]
         lambda w, handler: w.compensate_with(handler),
         r"step 1 \('1'\) of workflow 'w': compensation: ",
     ),
-    "on_deadline": (lambda w, handler: w.on_deadline(handler), "workflow 'w': on_deadline: "),
+    "on_deadline": (lambda w, handler: w.on_deadline(handler).must_complete_within(9), "workflow 'w': on_deadline: "),
     "on_cancel": (lambda w, handler: w.on_cancel(handler), "workflow 'w': on_cancel: "),
 }
 
@@ -208,7 +208,7 @@ def test_an_alias_waits_for_the_application_where_there_is_none(place: str) -> N
 
 def test_the_aliases_of_a_child_are_looked_up_too() -> None:
     registry = Registry()
-    child = workflow("c").then(plain).compensate_with("undo").on_deadline("late")
+    child = workflow("c").then(plain).compensate_with("undo").on_deadline("late").must_complete_within(9)
     parent = workflow("w").run_workflow("inner", child)
     registry.register("late", undo)
     with pytest.raises(DefinitionError, match=r"^step 0 of workflow 'w': step 0 of workflow 'inner': compensation: no"):
@@ -217,6 +217,18 @@ def test_the_aliases_of_a_child_are_looked_up_too() -> None:
     built = parent.build(registry).steps[0].child
     assert built is not None
     assert (built.on_deadline, built.steps[0].compensation) == (HandlerRef("late"), HandlerRef("undo"))
+
+
+def test_a_handler_of_a_deadline_that_there_is_none_is_refused_once_all_is_said() -> None:
+    message = r"workflow 'w': on_deadline is never called without a deadline; set one with must_complete_within"
+    builder = workflow("w").then(plain).on_deadline(undo)
+    for build in (builder.build, lambda: definition_from_json({**only(), "on_deadline": "m:u"}, Registry())):
+        with pytest.raises(DefinitionError, match=f"^{message}"):
+            build()
+    with pytest.raises(DefinitionError, match=f"^step 0 of workflow 'parent': {message}"):
+        workflow("parent").run_workflow("inner", builder)
+    assert builder.must_complete_within(9).build().on_deadline is not None
+    assert definition_from_json({**only(), "on_deadline": "m:u"}).on_deadline == HandlerRef("m:u"), "one that is stored"
 
 
 def only(**entry: Any) -> dict[str, Any]:

@@ -107,6 +107,7 @@ def test_a_stored_definition_keeps_its_names_and_its_hash() -> None:
     form = {
         "name": "w",
         "on_cancel": old,
+        "must_complete_within": 9,
         "on_deadline": {"handler": old, "config": {"limit": 2}},
         "steps": [
             {"type": "single", "name": "0", "handler": old, "compensation": old},

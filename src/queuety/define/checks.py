@@ -27,6 +27,15 @@ def check_jumps(definition: Definition) -> None:
             raise DefinitionError(f"{where}: on_timeout: no step is named {on_timeout!r}")
 
 
+def check_deadline(definition: Definition) -> None:
+    """Raises `DefinitionError` for a handler of a deadline that the run does not have."""
+    if definition.on_deadline is not None and definition.deadline_s is None:
+        raise DefinitionError(
+            f"workflow {definition.name!r}: on_deadline is never called without a deadline; set one with "
+            "must_complete_within, or leave the handler out"
+        )
+
+
 def check_target(target: str, index: int, steps: Mapping[str, int], where: str) -> None:
     """Raises `DefinitionError` unless step `index` goes back to one before it; `steps` are indexes by name."""
     found = steps.get(target)

@@ -28,7 +28,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from queuety.codec import canonical, checked_mapping
-from queuety.define.checks import MAX_NESTING, MAX_STEPS, check_jumps, count_steps
+from queuety.define.checks import MAX_NESTING, MAX_STEPS, check_deadline, check_jumps, count_steps
 from queuety.define.entries import known_keys, ref_from_json, ref_to_json, step_from_json, step_to_json
 from queuety.define.forms.form import read_count, read_flag
 from queuety.define.names import check_name
@@ -178,6 +178,8 @@ def _definition(form: Mapping[str, Json], registry: Registry | None, level: int)
     options = _run_options(form, registry, f"workflow {name!r}")
     definition = Definition(name=name, steps=tuple(steps), **options)
     check_jumps(definition)
+    if registry is not None:
+        check_deadline(definition)
     return hashed(definition)
 
 

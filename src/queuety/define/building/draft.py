@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from queuety.define.aliases import is_alias, looked_up
-from queuety.define.checks import MAX_NESTING, MAX_STEPS, check_jumps, count_steps, depth
+from queuety.define.checks import MAX_NESTING, MAX_STEPS, check_deadline, check_jumps, count_steps, depth
 from queuety.define.forms import FORMS
 from queuety.define.forms.form import Settings
 from queuety.define.marks import Bound, HandlerKind, HandlerLike
@@ -39,6 +39,7 @@ class Draft:
             return self._built[1]
         definition = replace(self._run, steps=tuple(self._steps))
         check_jumps(definition)
+        check_deadline(definition)
         if known is None:
             return definition
         # With a registry of its own every alias was looked up at its call.
