@@ -181,6 +181,20 @@ def test_one_that_is_resumed_in_time_is_not_reminded_twice() -> None:
     assert len(stage.deadlines) == 1
 
 
+def test_however_often_it_is_rewound_it_has_one_letter() -> None:
+    stage = limited(then("a"), then("b"))
+    stage.succeed()
+    for _ in range(3):
+        stage.command(Rewind(0))
+        assert len(stage.deadlines) == 1
+    stage.fail(is_final=True)
+    stage.command(SkipStep())
+    assert stage.workflow.status == "completed"
+    stage.command(Rewind(0))
+    stage.remind()
+    assert_too_late(stage, 1)
+
+
 def test_one_whose_last_step_settles_while_it_is_paused_has_completed() -> None:
     stage = limited(then("a"))
     stage.command(Pause())

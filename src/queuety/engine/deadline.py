@@ -30,18 +30,25 @@ def expire(course: Course) -> None:
 
 
 def remind(course: Course) -> None:
-    """Have the run hear of its deadline: it starts, or goes on after a time in which it would not have listened."""
+    """Have the run hear of its deadline: it starts, or has opened the letter before its time."""
     workflow = course.workflow
     if workflow.deadline_us is not None:
         due_us = max(workflow.deadline_us, course.now_us)
         course.effects.append(Send(workflow.id, LetterKind.DEADLINE, due_us))
 
 
+def remind_anew(course: Course) -> None:
+    """The same for a run that may have such a letter, which is then no longer wanted: it never has two."""
+    if course.workflow.deadline_us is not None:
+        course.effects.append(DropTimers(course.workflow.id, LetterKind.DEADLINE))
+    remind(course)
+
+
 def remind_late(course: Course) -> None:
-    """The same for a run that goes on, if its deadline came while nobody listened."""
+    """The same for a run that goes on, if its deadline came while it would not have listened."""
     due_us = course.workflow.deadline_us
     if due_us is not None and due_us <= course.now_us:
-        remind(course)
+        remind_anew(course)
 
 
 def forgotten(was: Workflow, now: Workflow) -> list[Effect]:

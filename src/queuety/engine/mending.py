@@ -107,7 +107,7 @@ def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
         ledger=bounds.rewritten(going_on(workflow), past.state, to_step),
     )
     if not is_done:
-        deadline.remind(course)
+        deadline.remind_anew(course)
         course.enter()
 
 
@@ -236,7 +236,7 @@ def _settle(course: Course, commanded: Commanded, verdict: Leave, entry: Entry, 
     )
     course.leave(verdict, entry=entry, token=commanded.operation)
     if workflow.status is WorkflowStatus.FAILED and course.workflow.status is not WorkflowStatus.COMPLETED:
-        deadline.remind(course)
+        deadline.remind_anew(course)
     course.go_on()
 
 
