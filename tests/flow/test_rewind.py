@@ -151,6 +151,30 @@ def test_a_run_goes_on_after_the_step_in_the_state_that_it_had_left(app: Queuety
     assert notes == ["a", "b", "c", "d", "c", "d"]
 
 
+def test_groups_that_later_steps_have_started_are_as_before(app: Queuety) -> None:
+    """As are those of a fork at an earlier step, and of a run that is played again from its export."""
+    child = steps(workflow("child"), "of child")
+    builder = app.workflow("w").start_workflows("items", child, "ids", group_key="crew", name="first")
+    builder = steps(builder, "b").start_workflows("items", child, "ids", group_key="crew", name="again")
+    run = steps(builder.start_workflows("items", child, "more"), "c").dispatch({"items": [1]})
+
+    def groups(of: int) -> dict[str, list[int]]:
+        return {group["name"]: group["ids"] for group in app.export_workflow(of)["groups"]}
+
+    first = groups(run)
+    last = ended(app, run).state
+    most = {"crew": last["ids"], "_step_3": last["more"]}
+    assert (first.keys(), groups(run)) == ({"crew"}, most)
+    assert groups(app.fork_workflow(run, at_step="b")) == first
+    assert groups(app.fork_workflow(run, at_step="c")) == most
+    app.rewind_workflow(run, "first")
+    assert groups(run) == first
+    again = app.replay_workflow(app.export_workflow(run))
+    assert groups(again) == first
+    app.rewind_workflow(again, 3)
+    assert groups(again) == most
+
+
 def test_the_latest_settling_of_a_step_counts(app: Queuety) -> None:
     builder = steps(app.workflow("w"), "a", "b").repeat_until("a", "a", 3)
     run = steps(builder, "c").dispatch()

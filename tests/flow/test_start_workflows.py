@@ -12,6 +12,7 @@ from sqlalchemy import create_engine
 from queuety import Priority, Queuety, WaitMode, WorkflowStatus, bind, step
 from queuety.define.builder import WorkflowBuilder
 from queuety.model import ErrorKind
+from queuety.testing import ManualClock
 from tests.store.breaking import driver_error
 from tests.support.databases import Database
 from tests.support.flowing import note, notes, status_of, until, working
@@ -300,6 +301,21 @@ def test_agents_are_started_and_awaited_under_names_of_their_own(app: Queuety) -
     assert isinstance(first, dict)
     assert [one["agent_task"] for one in results.values()] == ["a", "b"]
     assert list(first) == [str(ids[0])]
+
+
+def test_what_was_started_is_kept_while_its_starter_waits_for_a_person(app: Queuety, clock: ManualClock) -> None:
+    """Nobody has named the group, and nobody waits for it yet: whoever takes eight days to agree finds all of it."""
+    builder = app.workflow("parent").start_agents("tasks", child(app)).wait_for_approval().wait_for_agents()
+    run = builder.dispatch({"tasks": ["a", "b"]})
+    app.run_until_idle()
+    assert len(app.list_workflows(name="child", status="completed")) == 2
+    clock.advance(days=8)
+    assert app.purge_workflows(7) == 0
+    app.approve_workflow(run)
+    done = ended(app, run)
+    assert done.status is WorkflowStatus.COMPLETED, done.error_message
+    clock.advance(days=8)
+    assert app.purge_workflows(7) == 3
 
 
 def test_a_start_within_a_run_within_a_run(app: Queuety) -> None:

@@ -72,10 +72,8 @@ def _limit(draw: st.DrawFn, builder: WorkflowBuilder) -> None:
 
 def _deadline(draw: st.DrawFn, builder: WorkflowBuilder) -> None:
     builder.must_complete_within(draw(st.floats(1, 9)), days=draw(st.integers(0, 9)))
-
-
-def _on_deadline(draw: st.DrawFn, builder: WorkflowBuilder) -> None:
-    builder.on_deadline(draw(handlers(one_step)))
+    if draw(st.booleans()):
+        builder.on_deadline(draw(handlers(one_step)))
 
 
 def _prune(draw: st.DrawFn, builder: WorkflowBuilder) -> None:
@@ -86,7 +84,7 @@ def _compensate_on_failure(draw: st.DrawFn, builder: WorkflowBuilder) -> None:
     builder.compensate_on_failure()
 
 
-RUN_OPTIONS = [_limit, _deadline, _on_deadline, _prune, _compensate_on_failure]
+RUN_OPTIONS = [_limit, _deadline, _prune, _compensate_on_failure]
 
 
 def _then(draw: st.DrawFn, builder: WorkflowBuilder, levels: int) -> None:
@@ -158,7 +156,7 @@ def _wait_for_workflows(draw: st.DrawFn, builder: WorkflowBuilder, levels: int) 
     mode = draw(st.sampled_from(WaitMode))
     quorum = 1 if mode is WaitMode.QUORUM else None
     if draw(st.booleans()):
-        builder.wait_for_workflow_group(draw(TEXTS), mode, quorum, result_key)
+        builder.wait_for_workflow_group(draw(KEYS), mode, quorum, result_key)
     else:
         builder.wait_for_workflows(draw(st.lists(st.integers(1, 9), min_size=1) | KEYS), mode, result_key, None, quorum)
 
@@ -168,7 +166,7 @@ def _start(draw: st.DrawFn, builder: WorkflowBuilder, levels: int) -> None:
     if draw(st.booleans()):
         builder.run_workflow(draw(TEXTS), child)
     else:
-        builder.start_workflows(draw(KEYS), child, inherit_state=draw(st.booleans()), group_key=draw(st.none() | TEXTS))
+        builder.start_workflows(draw(KEYS), child, inherit_state=draw(st.booleans()), group_key=draw(st.none() | KEYS))
 
 
 CALLS = [

@@ -184,7 +184,9 @@ class World:
                 assert self.goes_back or set(seqs) <= there, "a signal is used that is not there"
                 self.signals = [signal for signal in self.signals if signal.seq not in seqs]
             case KeepGroup(_, name, ids):
-                self.groups[name] = ids
+                self.groups.pop(name, None)
+                if ids is not None:
+                    self.groups[name] = ids
             case AppendHistory():
                 self.rows.append(effect)
             case SaveWorkflow(workflow, was):

@@ -46,7 +46,9 @@ class Past:
         match need:
             case NeedPast(step, is_entry):
                 seq = self._entered(step) if is_entry else self._settled(step)
-                return None if seq is None else Moment(seq, self.state_at(seq), self._used_by(seq))
+                return (
+                    None if seq is None else Moment(seq, self.state_at(seq), self._used_by(seq), self._groups_by(seq))
+                )
             case NeedUndo(before_seq, steps):
                 return self._undo(before_seq, steps)
             case NeedUsedSignals(after_seq):
@@ -58,7 +60,7 @@ class Past:
     def state_at(self, seq: int) -> dict[str, Any]:
         return fold(self.payload, [(row.changed or {}, row.removed or ()) for row in self.rows if row.seq <= seq])
 
-    def settled_rows(self, before_seq: int) -> list[AppendHistory]:
+    def settled_rows(self, before_seq: int, others: tuple[Entry, ...] = ()) -> list[AppendHistory]:
         """The rows with which steps have settled, below this one, that nobody has rewound; and moves between them."""
         live: list[AppendHistory] = []
         for row in self.rows:
@@ -66,8 +68,8 @@ class Past:
                 break
             if row.entry is Entry.REWOUND:
                 to_seq = (row.control or {})["_rewound"]["to_seq"]
-                live = self.settled_rows(to_seq + 1)
-            elif row.entry in SETTLED or row.entry is Entry.MIGRATED:
+                live = self.settled_rows(to_seq + 1, others)
+            elif row.entry in (*SETTLED, *others) or row.entry is Entry.MIGRATED:
                 live.append(row)
         return live
 
@@ -116,6 +118,15 @@ class Past:
             return ()
         settled = [row for row in self.settled_rows(seq + 1) if row.job is None]
         return tuple(sorted({one for row in settled for one in (row.control or {}).get("_used", ())}))
+
+    def _groups_by(self, seq: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
+        """The groups as of then, and without ids those that only other rows tell of."""
+        ever = {name: None for row in self.rows if row.job is None for name in (row.control or {}).get("_groups", {})}
+        then: dict[str, tuple[int, ...]] = {}
+        for row in self.settled_rows(seq + 1, (Entry.FORKED,)):
+            if row.job is None:
+                then |= {name: tuple(ids) for name, ids in (row.control or {}).get("_groups", {}).items()}
+        return tuple(sorted({**ever, **then}.items()))
 
     def _used_after(self, after_seq: int) -> tuple[Signal, ...]:
         late = [row for row in self.rows if row.seq > after_seq and row.job is None and row.control]

@@ -287,7 +287,9 @@ class World:
                 paper.used.update(seqs)
                 paper.signals = [one for one in paper.signals if one.seq not in seqs]
             case KeepGroup(run_id, name, ids):
-                self.runs[run_id].groups[name] = ids
+                self.runs[run_id].groups.pop(name, None)
+                if ids is not None:
+                    self.runs[run_id].groups[name] = ids
             case AppendHistory():
                 paper = self.runs[effect.run_id]
                 paper.rows.append(effect)

@@ -262,7 +262,9 @@ class Several:
                     assert goes_back or set(seqs) <= there, "no signal is used twice"
                     paper.signals = [signal for signal in paper.signals if signal.seq not in seqs]
                 case KeepGroup(_, name, ids):
-                    paper.groups[name] = ids
+                    paper.groups.pop(name, None)
+                    if ids is not None:
+                        paper.groups[name] = ids
                 case Watch(_, waiter_id, visit):
                     paper.watchers[waiter_id] = visit
                 case TellWatchers(forgets=forgets, is_done=is_done):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from queuety.engine.decide import start
 from queuety.engine.kinds import start_workflows
 from queuety.errors import DefinitionError
-from queuety.model import Definition, Entry, ErrorKind, Pause, Resume, StartRun, StepSpec, WorkflowStatus
+from queuety.model import Definition, Entry, ErrorKind, Fork, Pause, Resume, Rewind, StartRun, StepSpec, WorkflowStatus
 from queuety.model.needs import Lacking, NeedIds
 from tests.unit.reference import flow, then
+from tests.unit.several import Several
 from tests.unit.stage import Stage
 
 AGENT = Definition("agent", (then("work"),), hash="a" * 64, version="7")
@@ -36,7 +38,7 @@ def test_a_run_is_started_per_item_and_its_id_is_the_result() -> None:
     run = stage.workflow
     assert (run.state["ids"], run.current_step, run.transitions) == ([1000, 1001], 2, 2)
     assert stage.told_of()[-1] == (Entry.RESUMED, None)
-    assert stage.groups == {}
+    assert stage.groups == {"_step_1": (1000, 1001)}, "nobody has named it, and it is not forgotten"
 
 
 def test_they_start_with_the_step_or_not_at_all() -> None:
@@ -95,6 +97,41 @@ def test_the_last_start_of_a_group_wins() -> None:
     stage.succeed({"items": ["c"], "_next_step": "s"})
     assert (stage.groups, stage.workflow.state["ids"]) == ({"agents": (1002,)}, [1002])
     assert [need for need in stage.asked if isinstance(need, NeedIds)] == [NeedIds(1, 2), NeedIds(3, 1), NeedIds(3, 1)]
+
+
+def test_groups_are_as_they_were_where_a_run_goes_back_or_is_forked() -> None:
+    """Rows that were rewound tell of groups too: somebody may go forward to one of them."""
+    again, unnamed = replace(starting(group="crew"), name="again"), replace(starting(), name="unnamed")
+    stage = Stage(flow(then("a"), starting(group="crew"), then("b"), again, then("c"), unnamed, then("d")))
+    for number in range(3):
+        stage.succeed({"items": [number]})
+    early, late = {"crew": (1000,)}, {"crew": (1001,)}
+    most = {**late, "_step_5": (1002,)}
+    assert stage.groups == most
+    for to_step, groups in (("s", early), ("again", late), ("unnamed", most), ("s", early)):
+        stage.command(Rewind(to_step))
+        assert stage.groups == groups
+    for at_step, groups in (("b", early), ("c", late), ("d", most), ("s", {}), (None, early)):
+        stage.command(Fork(9000, at_step))
+        seed = stage.started.pop().seed
+        assert seed is not None
+        assert dict(seed.groups) == groups
+    stage.command(Rewind("a"))
+    assert stage.groups == {"crew": (stage.started[-1].workflow_id,)}, "as it is started now"
+
+
+def test_a_fork_goes_back_to_the_groups_that_it_began_with() -> None:
+    world = Several()
+    steps = (then("a"), starting(group="crew"), then("b"), then("c"), replace(starting(group="crew"), name="again"))
+    world.start(1, flow(*steps, then("d")))
+    world.succeed(1, {"items": ["x"]})
+    world.command(1, Fork(9, "b"))
+    for _ in "bc":
+        world.succeed(9)
+    begun = world.runs[1].groups
+    assert world.runs[9].groups != begun
+    world.command(9, Rewind("b"))
+    assert world.runs[9].groups == begun
 
 
 def test_a_pause_holds_the_start_until_resumed() -> None:

@@ -73,6 +73,7 @@ _FORMS: Final[Mapping[str, Check]] = {
     "_by": _with_some(actor=is_text, reason=is_text),
     "_cleanup": _with_some(seq=is_count, step=is_count, handler=is_text),
     "_forked": map_of(is_text, is_count),
+    "_groups": map_of(is_text, list_of(is_count)),
     "_migrated": _with(
         **{"from": is_text, "to": is_text, "from_step": is_count, "to_step": is_count},
         step_map=map_of(is_text, is_text),

@@ -13,6 +13,7 @@ from queuety.engine.faults import FAULTS, refusal, undecidable
 from queuety.engine.glance import child_of, done_by, is_open_work, no_such_step
 from queuety.engine.kinds import kind_of
 from queuety.engine.moved import moved, settled
+from queuety.engine.output import noted_of
 from queuety.engine.protocol import Facts, Fail, Leave, Part, Run, Stay, Verdict, answer_to
 from queuety.engine.retry import next_due_us
 from queuety.errors import ConstraintViolation, DefinitionError
@@ -37,7 +38,6 @@ from queuety.model import (
     Signalled,
     State,
     Succeeded,
-    UseSignals,
     Workflow,
     WorkflowStatus,
 )
@@ -289,9 +289,8 @@ class Course:
             merged = {**(verdict.part.changes or {}), **changes} if verdict.part is not None else changes
             boundary = bounds.leaving(self.workflow, self.definition, merged, done_by(attempt), verdict.effects)
             removed, ledger = boundary.removed, boundary.ledger
-        used = [seq for effect in verdict.effects if isinstance(effect, UseSignals) for seq in effect.seqs]
-        if used:
-            control = {**(control or {}), "_used": used}
+        if verdict.effects and (noted := noted_of(verdict.effects)):
+            control = {**(control or {}), **noted}
         self._close(attempt)
         if verdict.supersedes is not None:
             self.drop(verdict.supersedes)

@@ -16,6 +16,7 @@ from queuety.engine import bounds, cleanup, deadline, family
 from queuety.engine.commanded import obey
 from queuety.engine.course import RUNNING, Course
 from queuety.engine.faults import broken_at_start
+from queuety.engine.output import noted_of
 from queuety.engine.protocol import NO_FACTS, Facts
 from queuety.errors import ConstraintViolation, DefinitionError, PayloadError
 from queuety.model import (
@@ -148,11 +149,13 @@ def _sow(course: Course, seed: Seed) -> None:
     )
     course.workflow = workflow
     by = {key: value for key, value in (("actor", seed.actor), ("reason", seed.reason)) if value is not None}
-    course.record(Entry.FORKED, control={"_forked": {"from": seed.origin_id}, **({"_by": by} if by else {})})
+    groups = [KeepGroup(workflow.id, name, ids) for name, ids in seed.groups]
+    told = {"_forked": {"from": seed.origin_id}, **({"_by": by} if by else {}), **noted_of(groups)}
+    course.record(Entry.FORKED, control=told)
     course.workflow = replace(workflow, version=workflow.version + 1)
     for name, payload in seed.signals:
         keep_signal(course, Signalled(name, payload, 0))
-    course.effects += [KeepGroup(workflow.id, name, ids) for name, ids in seed.groups]
+    course.effects += groups
 
 
 def _told(was: Workflow, now: Workflow, *, now_us: int) -> list[Effect]:

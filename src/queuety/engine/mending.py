@@ -29,6 +29,7 @@ from queuety.model import (
     Fork,
     HurryJobs,
     Json,
+    KeepGroup,
     KeepSignal,
     PatchState,
     Rewind,
@@ -65,7 +66,8 @@ _OVER: Final = _COMPLETED | _CANCELLED
 
 
 def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
-    """Go back to where the step had settled last. Signals that later steps have used may be used again."""
+    """Go back to where the step had settled last. Signals that later steps have used may be used again, and the groups
+    that they have started are as before."""
     workflow = course.workflow
     _allow(workflow, "rewound", _CANCELLED)
     to_step = _index(course, command.to_step)
@@ -88,6 +90,7 @@ def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
     ]
     if past.used:
         course.effects.append(UseSignals(workflow.id, past.used))
+    course.effects += [KeepGroup(workflow.id, name, ids) for name, ids in past.groups]
     following = to_step + 1
     is_done = following == workflow.total_steps
     course.workflow = replace(
@@ -120,7 +123,7 @@ def fork(course: Course, commanded: Commanded, command: Fork) -> None:
             f"workflow {workflow.id} is completed; it cannot be forked where it is, only at a step (at_step)"
         )
     belongings: Belongings = course.read(NeedBelongings())
-    signals = belongings.signals
+    signals, groups = belongings.signals, belongings.groups
     if at_step is None:
         step, state, loops, ledger = workflow.current_step, workflow.state, workflow.loops, workflow.ledger
     else:
@@ -128,6 +131,8 @@ def fork(course: Course, commanded: Commanded, command: Fork) -> None:
         past = _past(course, NeedPast(step, is_entry=True))
         state, loops = past.state, _before(workflow.loops, step)
         ledger = bounds.rewritten(workflow, state, step - 1)
+        known = {**dict(groups), **dict(past.groups)}
+        groups = tuple((name, ids) for name, ids in sorted(known.items()) if ids is not None)
         signals = (*signals, *course.read(NeedUsedSignals(past.seq)))
         signals = tuple(sorted((one for one in signals if one.seq not in past.used), key=lambda signal: signal.seq))
     said = course.said(commanded)
@@ -139,7 +144,7 @@ def fork(course: Course, commanded: Commanded, command: Fork) -> None:
         {key: value for key, value in (ledger or {}).items() if key in _INHERITED} or None,
         loops,
         tuple((signal.name, signal.payload) for signal in signals),
-        belongings.groups,
+        groups,
         commanded.actor,
         commanded.reason,
     )

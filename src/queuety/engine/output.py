@@ -1,8 +1,10 @@
-"""What a handler returned, taken apart: what becomes state and what only steers."""
+"""What a handler returned, taken apart: what becomes state and what only steers; and what a row notes of effects."""
 
 from __future__ import annotations
 
-from queuety.model import State
+from collections.abc import Iterable
+
+from queuety.model import Effect, KeepGroup, State, UseSignals
 
 
 def split(output: State) -> tuple[State, State | None]:
@@ -31,3 +33,19 @@ def unsteered(control: State | None) -> State | None:
     if control is None or "_next_step" not in control:
         return control
     return {key: value for key, value in control.items() if key != "_next_step"} or None
+
+
+def noted_of(effects: Iterable[Effect]) -> State:
+    """What a row keeps of these effects, for whoever goes back to before it.
+
+    >>> noted_of([UseSignals(1, (7, 8)), KeepGroup(1, "agents", (3,))])
+    {'_used': [7, 8], '_groups': {'agents': [3]}}
+    """
+    used: list[int] = []
+    groups: dict[str, list[int]] = {}
+    for effect in effects:
+        if isinstance(effect, UseSignals):
+            used += effect.seqs
+        elif isinstance(effect, KeepGroup):
+            groups[effect.name] = list(effect.ids or ())
+    return {key: value for key, value in (("_used", used), ("_groups", groups)) if value}

@@ -192,7 +192,7 @@ _OWN_OUTPUT: Final = {
 _KEPT: Final = frozenset({"_queuety_trace", "_chunks", "_output"})
 """Control keys of an attempt that are no part of what was returned: what a trace shows, and what the engine keeps."""
 
-_ENGINES: Final = _KEPT | {"_by", "_used", "_cleanup", *_OWN_OUTPUT.values()}
+_ENGINES: Final = _KEPT | {"_by", "_used", "_groups", "_cleanup", *_OWN_OUTPUT.values()}
 """The same of a row that no attempt wrote."""
 
 _WITH_INPUT: Final = frozenset({Entry.COMPLETED, Entry.BRANCH, Entry.ITEM, Entry.FAILED, Entry.WAITING, Entry.RESUMED})

@@ -166,11 +166,14 @@ class UseSignals:
 
 @dataclass(frozen=True, slots=True)
 class KeepGroup:
-    """Keep the ids of runs that a step has started under a name; a later group of the same name replaces it."""
+    """Keep the ids of runs that a step has started under a name; a later group of the same name replaces it.
+
+    None: there is no group of this name any more.
+    """
 
     workflow_id: int
     name: str
-    ids: tuple[int, ...]
+    ids: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +210,8 @@ class Entry(StrEnum):
 
     `branch` and `item` are one of several jobs of a step that have completed (what an item returned is not merged: it
     stands in `control` under `_output`). `waiting`: the run has begun to wait, for what says `_waiting` in `control`.
-    `resumed`: a step without a handler has settled; `_used` are the signals that it has used up, by `seq`.
+    `resumed`: a step without a handler has settled; `_used` are the signals that it has used up, by `seq`, `_groups`
+    the ids of the runs that it has started, by the name of their group (in a fork, those that it began with).
     `signalled`: a signal has arrived, `_signal` in `control` is `{"name", "payload"}`. `noted`: something of the step's
     own progress, which means nothing to people. `cleaned`, `uncleaned`: an attempt to undo a step or to run a handler
     after the end, well or not.

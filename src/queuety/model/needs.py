@@ -148,12 +148,14 @@ class Past:
     """The state as of a history row; 0 is the start.
 
     `used`, of a row that the run has gone back before since: the signals that had been used by then, by `seq`. Some of
-    them may be free now.
+    them may be free now. `groups`, by name: the runs that had been started by then, None where only later rows tell of
+    such a group. One of which no row tells is as it is now.
     """
 
     seq: int
     state: State
     used: tuple[int, ...] = ()
+    groups: tuple[tuple[str, tuple[int, ...] | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

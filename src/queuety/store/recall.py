@@ -66,7 +66,7 @@ def _pasts(tx: Tx, asked: Sequence[tuple[int, NeedPast]]) -> Answers:
         if seq is None or (run_id, seq) not in states:
             yield run_id, need, None
         else:
-            yield run_id, need, Past(seq, states[run_id, seq], _used_by(tx, run_id, seq))
+            yield run_id, need, Past(seq, states[run_id, seq], _used_by(tx, run_id, seq), _groups_by(tx, run_id, seq))
 
 
 def _settled(tx: Tx, run_id: int, step: int) -> int | None:
@@ -141,6 +141,27 @@ def _used_by(tx: Tx, run_id: int, seq: int) -> tuple[int, ...]:
         elif at <= until:
             used.update(decode(control).get("_used", ()))
     return tuple(sorted(used))
+
+
+def _groups_by(tx: Tx, run_id: int, seq: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
+    """The groups that had been started when the run was at this row, and as None those of which only others tell."""
+    p = tx.statements.parameter
+    tx.cursor.execute(
+        f"SELECT seq, entry, control FROM {tx.statements.history} WHERE run_id = {p} AND job_id IS NULL "
+        f"AND (entry = '{Entry.REWOUND}' OR control LIKE {p}) ORDER BY seq DESC",
+        [run_id, "%_groups%"],
+    )
+    found: dict[str, tuple[int, ...] | None] = {}
+    until = seq
+    for at, entry, control in tx.cursor.fetchall():
+        said = decode(control)
+        if at <= until and entry == Entry.REWOUND:
+            until = said["_rewound"]["to_seq"]
+        for name, ids in said.get("_groups", {}).items():
+            known = found.setdefault(name, None)
+            if at <= until and known is None:
+                found[name] = tuple(ids)
+    return tuple(sorted(found.items()))
 
 
 def _undo(tx: Tx, run_id: int, need: NeedUndo) -> Undo | None:

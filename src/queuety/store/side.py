@@ -30,8 +30,11 @@ def write(tx: Tx, effects: Sequence[Beside]) -> None:
         statements.add_signals(
             cursor, [(one.workflow_id, one.seq, one.name, encode(one.payload), one.at_us) for one in kept]
         )
-    if groups:
-        statements.keep_groups(cursor, [(run_id, name, encode(list(ids))) for (run_id, name), ids in groups.items()])
+    p = statements.parameter
+    for run_id, name in (key for key, ids in groups.items() if ids is None):
+        cursor.execute(f"DELETE FROM {statements.groups} WHERE workflow_id = {p} AND name = {p}", [run_id, name])
+    if there := [(*key, encode(list(ids))) for key, ids in groups.items() if ids is not None]:
+        statements.keep_groups(cursor, there)
 
 
 def branch_of(branch: int | None) -> int:

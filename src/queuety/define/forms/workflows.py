@@ -54,7 +54,10 @@ def workflow_settings(given: Mapping[str, Any], where: str) -> Settings:
 
 def read_group(value: object, where: str) -> str:
     """The name of a group of workflows that one step has started and another waits for."""
-    return check_name(value, what=where)
+    name = check_name(value, what=where)
+    if name.startswith("_"):
+        raise DefinitionError(f"{where} {name!r}: names that start with _ are reserved; choose another one")
+    return name
 
 
 def read_id(value: object, where: str) -> int:

@@ -1,6 +1,7 @@
 """`start_workflows`: a run of its own per item, all of them with the step or none; nobody waits for them here.
 
 `settings` is `{"items_key", "result_key", "payload_key", "inherit_state": bool, "group"?}`, the definition is `child`.
+A group without a name is kept under one that no user can give, `_step_<index>`.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def enter(run: Run) -> Verdict:
         StartRun(started, child, _payload(inherited, item, index, settings["payload_key"]))
         for index, (started, item) in enumerate(zip(ids, items, strict=True))
     ]
-    if "group" in settings:
-        effects.append(KeepGroup(workflow.id, settings["group"], ids))
+    # Also where nobody has named it: as long as this run goes on, what it has started is kept for a wait by these ids.
+    effects.append(KeepGroup(workflow.id, settings.get("group", f"_step_{workflow.current_step}"), ids))
     return Leave({result_key: list(ids)}, effects=tuple(effects))
 
 
