@@ -459,6 +459,23 @@ def test_a_child_that_is_told_to_end_cleans_up_before_its_parent(app: Queuety) -
     assert status_of(app, run).compensation_status is CleanupStatus.COMPLETED
 
 
+@pytest.mark.parametrize("leaves", ["rewind_workflow", "skip_step"])
+def test_a_child_that_was_left_behind_cleans_up_before_its_parent_too(app: Queuety, leaves: str) -> None:
+    child = undone(workflow("child"), "c1").wait_for_signal("never")
+    builder = undone(undone(app.workflow("w"), "a"), "b").run_workflow("child", child).then(bind(put, key="end"))
+    run = builder.dispatch()
+    app.run_until_idle()
+    app.rewind_workflow(run, 0) if leaves == "rewind_workflow" else app.skip_step(run)
+    app.cancel_workflow(run)
+    assert (app.why(run).reason, app.why(run).details["child"]) == (
+        "awaits_child",
+        app.list_workflows(parent_id=run)[0].id,
+    )
+    app.run_until_idle()
+    assert words() == (["c1", "a"] if leaves == "rewind_workflow" else ["c1", "b", "a"])
+    assert status_of(app, run).compensation_status is CleanupStatus.COMPLETED
+
+
 def test_a_child_that_completed_is_undone_by_its_parent_and_not_by_itself(app: Queuety) -> None:
     child = undone(workflow("child"), "c1")
     builder = undone(app.workflow("w"), "a").run_workflow("child", child).compensate_with(bind(undo, key="child"))

@@ -344,7 +344,8 @@ def _wrong_with_end(workflow: Row, jobs: list[Row]) -> Iterable[str]:
         yield "completed_us is not set"
     pending = [job for job in jobs if job["role"] == "cleanup" and job["phase"] in OPEN]
     # One that is cancelled while it runs another begins once that one is clean.
-    cleaning = 1 if workflow["cleanup"] == "pending" and not _runtime(workflow).get("awaits") else 0
+    left = (decode(workflow["ledger"]) if workflow["ledger"] else {}).get("left")
+    cleaning = 1 if workflow["cleanup"] == "pending" and not _runtime(workflow).get("awaits") and not left else 0
     if len(pending) != cleaning:
         yield f"cleanup is {workflow['cleanup']}, and {len(pending)} jobs of it are open"
 

@@ -161,11 +161,15 @@ def _check_cleanup(world: World, paper: Paper) -> None:
     has_begun = bool(open_jobs) or workflow.cleanup in ("completed", "failed")
     assert len(open_jobs) <= 1
     assert not open_jobs or workflow.cleanup == "pending"
-    awaits = bool((workflow.runtime or {}).get("awaits"))
+    is_parked = bool((workflow.runtime or {}).get("awaits"))
+    left = (workflow.ledger or {}).get("left", [])
+    assert not is_parked or workflow.status.is_terminal
+    awaits = is_parked or (bool(left) and workflow.status.is_terminal)
     if workflow.cleanup == "pending" and not open_jobs:
         assert awaits, "a cleanup that waits for nothing and has no job"
     assert not (open_jobs and awaits), "a run cleans up before its child has"
-    assert not awaits or workflow.status.is_terminal
+    for child in left:
+        _check_awaits(world, workflow, child)
     if workflow.status is CANCELLED and has_begun and paper.children:
         last = world.runs[paper.children[-1]]
         is_left = _is_left_behind(world, last)

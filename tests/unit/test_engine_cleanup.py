@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -645,6 +646,61 @@ def test_a_cancel_while_the_child_is_still_cleaning_up_waits_for_it_too() -> Non
     assert (world[1].status, world[1].cleanup) == ("failed", "none")
     world.command(1, Cancel())
     assert cleanups(world) == [(2, "undo_a"), (1, "undo_first"), (1, "parent_cancelled")]
+
+
+LEAVING: dict[str, Command] = {
+    "rewound": Rewind(0),
+    "skipped": SkipStep(),
+    "completed by hand": CompleteStep({}),
+    "retried": RetryRun(),
+}
+
+
+@pytest.mark.parametrize("how", LEAVING)
+def test_a_child_that_was_left_behind_has_to_be_clean_before_its_parent_cleans_up(how: str) -> None:
+    child = replace(CHILD, compensates_on_failure=True)
+    world = Several()
+    world.start(1, flow(doing("first"), within(child), then("end")))
+    world.succeed(1)
+    world.deliver()
+    world.succeed(2, {"a": 1})
+    if how == "retried":
+        world.fail(2)
+        world.deliver()
+    world.command(1, LEAVING[how])
+    assert (world[1].status, (world[1].ledger or {}).get("left")) == ("running", [2])
+    world.command(1, Cancel())
+    done: list[int] = []
+    world.deliver()
+    while at_it := [run_id for run_id in world.runs for job in world.runs[run_id].jobs if job.role is Role.CLEANUP]:
+        assert at_it == [1] or 1 not in at_it, "a run cleans up beside its child"
+        world.clean(at_it[0])
+        done.append(at_it[0])
+        world.deliver()
+    assert (done[-1], done.count(1), 2 in done) == (1, 1, True)
+    assert (world[1].cleanup, world[1].ledger and world[1].ledger.get("left")) == ("completed", None)
+
+
+def test_a_child_that_was_left_behind_and_is_clean_is_waited_for_no_more() -> None:
+    world = family(CHILD)
+    world.command(1, SkipStep())
+    assert cleanups(world) == [(2, "undo_a"), (2, "child_cancelled")]
+    assert world[1].ledger is None
+    world.command(1, Cancel())
+    assert cleanups(world) == [(1, "undo_first")]
+
+
+def test_a_grandparent_waits_for_what_the_run_between_them_has_left_behind() -> None:
+    last = Definition("last", (doing("a"), then("b")), hash="e" * 64)
+    middle = Definition("middle", (within(last), then("c")), hash="d" * 64)
+    world = Several()
+    world.start(1, saga(doing("first"), within(middle), then("end")))
+    world.succeed(1)
+    world.deliver()
+    world.succeed(3)
+    world.command(2, SkipStep())
+    world.fail(2)
+    assert cleanups(world) == [(3, "undo_a"), (1, "undo_first")]
 
 
 def test_letters_of_a_child_may_overtake_each_other() -> None:

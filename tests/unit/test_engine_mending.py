@@ -476,6 +476,9 @@ def test_a_child_that_goes_on_is_told_to_end_and_nobody_waits_for_it() -> None:
     assert stage.sent == [Send(1000, LetterKind.CANCEL, 0, {"parent": 41})]
     assert (stage.workflow.runtime, [run.workflow_id for run in stage.started]) == ({"child": 1001}, [1000, 1001])
     stage.stands(1000, WorkflowStatus.COMPLETED, {"late": 1})
+    assert stage.workflow.ledger == {"left": [1000]}
+    stage.tell(ChildSettled(1000, WorkflowStatus.COMPLETED, is_clean=True))
+    assert (stage.workflow.ledger, stage.workflow.runtime) == (None, {"child": 1001})
     assert stage.tell(ChildSettled(1000, WorkflowStatus.COMPLETED, is_clean=True)) == []
 
 

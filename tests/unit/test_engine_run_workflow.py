@@ -181,6 +181,8 @@ def test_a_retry_replaces_a_child_that_cannot_go_on(status: WorkflowStatus, clea
     stage.command(RetryRun())
     assert stage.started[1:] == [StartRun(1001, CHILD, {"x": 1, "y": 2}, 41, 1)]
     assert (stage.workflow.runtime, stage.sent) == ({"child": 1001}, [])
+    stage.tell(ChildSettled(1000, status, is_clean=True))
+    assert (stage.workflow.ledger, stage.workflow.runtime) == (None, {"child": 1001})
     assert stage.tell(ChildSettled(1000, status, is_clean=True)) == [], "the first child means nothing any more"
 
 

@@ -4,7 +4,8 @@ Each is a durable job of role `cleanup`, one at a time, with a row of its own wh
 own outcome. How far it is stands in the ledger under `undo`: `before`, the history row below which the next step to be
 undone is looked for (None when none is left), `then`, the run's handlers that are still to come (`_STEPS` among them
 stands for all steps that can be undone), `failed`, and `compensated`, once steps have been undone: they are not undone
-twice.
+twice. Under `left` stand the children that the run has told to end and has gone on without (it was rewound, its step
+was skipped or retried) and that are not clean yet: what they have done is undone before what the run did before them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from queuety.engine.glance import child_of
 from queuety.engine.jobs import cleanup_job
 from queuety.engine.retry import next_due_us
 from queuety.model import (
@@ -28,6 +30,7 @@ from queuety.model import (
     State,
     Succeeded,
     Workflow,
+    WorkflowStatus,
 )
 from queuety.model.needs import NeedUndo, Undo
 
@@ -66,7 +69,52 @@ def begin(course: Course, *, compensates: bool, then: str | None, child: int | N
     is_compensated = before is not None or bool(undo.get("compensated"))
     _keep(course, {**undo, "before": before, "then": handler, "compensated": is_compensated})
     course.workflow = replace(course.workflow, cleanup=CleanupStatus.PENDING)
-    if child is None:
+    if not is_awaiting(course.workflow):
+        go_on(course)
+
+
+def is_awaiting(workflow: Workflow) -> bool:
+    """Whether a run that it has told to end is not clean yet: nothing of this one is undone before."""
+    return bool((workflow.runtime or {}).get("awaits") or (workflow.ledger or {}).get("left"))
+
+
+def leave_child(course: Course) -> Workflow:
+    """Tell the run that this one is parked on to end, and keep in mind that it has to clean up first; the run by then.
+
+    One that has failed has told it already.
+    """
+    workflow = course.workflow
+    if workflow.status is WorkflowStatus.FAILED:
+        child = child_of(workflow) if (workflow.runtime or {}).get("awaits") else None
+    else:
+        child = None if workflow.status.is_terminal else course.abandon_child()
+    course.workflow = workflow if child is None else leaving(workflow, child)
+    return course.workflow
+
+
+def leaving(workflow: Workflow, child: int) -> Workflow:
+    """The run with one more that has to be clean before it cleans up."""
+    ledger = workflow.ledger or {}
+    return replace(workflow, ledger={**ledger, "left": sorted({*ledger.get("left", ()), child})})
+
+
+def hear_of_clean(course: Course, child: int) -> None:
+    """Wait for this run no more; after the run's end clean up if it was the last."""
+    workflow = course.workflow
+    ledger, runtime = workflow.ledger or {}, workflow.runtime or {}
+    is_over = workflow.status.is_terminal
+    if child in ledger.get("left", ()):
+        left = [one for one in ledger["left"] if one != child]
+        ledger = {**ledger, "left": left} if left else {key: own for key, own in ledger.items() if key != "left"}
+        workflow = replace(workflow, ledger=ledger or None)
+    if is_over and runtime.get("awaits") and runtime.get("child") == child:
+        # What a failed run keeps of its visit, it keeps.
+        kept = {key: value for key, value in runtime.items() if key != "awaits"}
+        workflow = replace(workflow, runtime=kept if workflow.status is WorkflowStatus.FAILED else None)
+    if workflow is course.workflow:
+        return
+    course.workflow = workflow
+    if is_over and workflow.cleanup is CleanupStatus.PENDING and not is_awaiting(workflow):
         go_on(course)
 
 

@@ -97,7 +97,10 @@ def _retry(course: Course, commanded: Commanded, with_state: State | None) -> No
 
 def revived(workflow: Workflow) -> Workflow:
     """The failed run, running again at the step where it stands."""
+    child = child_of(workflow)
     kept = {key: value for key, value in (workflow.runtime or {}).items() if key != "awaits"}
+    if child is not None and "awaits" in (workflow.runtime or {}):
+        workflow = cleanup.leaving(workflow, child)  # the step may start another one beside it
     return replace(
         cleanup.going_on(workflow),
         status=WorkflowStatus.RUNNING,

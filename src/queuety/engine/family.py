@@ -60,8 +60,7 @@ def news(was: Workflow, now: Workflow, *, now_us: int) -> list[Effect]:
 
 def is_clean(workflow: Workflow) -> bool:
     """True if nothing is left to clean up of the run, nor of the children that it has told to end."""
-    awaits = workflow.runtime is not None and bool(workflow.runtime.get("awaits"))
-    return workflow.cleanup is not CleanupStatus.PENDING and not awaits
+    return workflow.cleanup is not CleanupStatus.PENDING and not cleanup.is_awaiting(workflow)
 
 
 def hear(course: Course, event: Subscribed | ChildSettled | ChildRevived | Told) -> None:
@@ -108,18 +107,11 @@ def _note_watcher(course: Course, event: Subscribed) -> None:
 
 
 def _mind_child(course: Course, event: ChildSettled) -> None:
-    """Let the step that is parked on the child go on; after a cancellation, clean up once the child is clean."""
-    workflow = course.workflow
-    if child_of(workflow) != event.id:
-        return
-    if not workflow.status.is_terminal:
+    """Let the step that is parked on the child go on; after the end, clean up once all that were left are clean."""
+    if event.is_clean:
+        cleanup.hear_of_clean(course, event.id)
+    if child_of(course.workflow) == event.id and not course.workflow.status.is_terminal:
         course.hear(event)
-    elif workflow.runtime is not None and workflow.runtime.get("awaits") and event.is_clean:
-        # What a failed run keeps of its visit, it keeps.
-        kept = {key: value for key, value in workflow.runtime.items() if key != "awaits"}
-        course.workflow = replace(workflow, runtime=kept if workflow.status is WorkflowStatus.FAILED else None)
-        if workflow.cleanup is CleanupStatus.PENDING:
-            cleanup.go_on(course)
 
 
 def _follow_child(course: Course, event: ChildRevived) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from queuety.engine import bounds, deadline
-from queuety.engine.cleanup import going_on, is_compensated
+from queuety.engine.cleanup import going_on, is_compensated, leave_child
 from queuety.engine.course import PAUSED, RUNNING, Course
 from queuety.engine.kinds import kind_of
 from queuety.engine.output import split
@@ -76,8 +76,7 @@ def rewind(course: Course, commanded: Commanded, command: Rewind) -> None:
     wanted = {**past.state, **_public(command.with_state)}
     bounds.check_start(replace(workflow, state=wanted), course.definition.guards)
     course.drop(SUPERSEDED)
-    if not workflow.status.is_terminal:
-        course.abandon_child()
+    workflow = leave_child(course)
     course.effects += _without_chunks(course)
     changed, removed = delta(workflow.state, wanted)
     state = fold(workflow.state, [(changed, removed)])  # the keys in the order that the history gives them
@@ -228,8 +227,7 @@ def _settle(course: Course, commanded: Commanded, verdict: Leave, entry: Entry, 
     """Leave the step by hand; what it has open is given up. A failed run goes on."""
     workflow = course.workflow
     course.drop(f"Step {what}", is_settled=True)
-    if workflow.status is not WorkflowStatus.FAILED:
-        course.abandon_child()
+    workflow = leave_child(course)
     course.effects += _without_chunks(course)
     course.workflow = replace(
         going_on(workflow),

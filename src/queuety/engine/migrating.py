@@ -132,8 +132,7 @@ def migrate(course: Course, commanded: Commanded) -> None:
         )
     if not move.keeps_visit:
         course.drop(SUPERSEDED)
-        if workflow.status is not _FAILED:
-            course.abandon_child()
+        workflow = cleanup.leave_child(course)
         course.effects += _without_chunks(workflow, old)
     told = {
         "from": workflow.definition_hash,

@@ -34,6 +34,7 @@ def copy_of(source: Workflow, *, new_id: int, now_us: int) -> Workflow:
         id=new_id,
         name=_name(source.name, now_us),
         runtime=_kept(source),
+        ledger={key: value for key, value in (source.ledger or {}).items() if key != "left"} or None,
         parent_id=None,
         parent_step=None,
         idempotency_key=None,

@@ -85,7 +85,7 @@ class Standing:
     ) -> Standing:
         """How a run with these columns stands."""
         undo = (ledger or {}).get("undo") or {}
-        awaits = status.is_terminal and bool((runtime or {}).get("awaits"))
+        awaits = status.is_terminal and bool((runtime or {}).get("awaits") or (ledger or {}).get("left"))
         return cls(status, cleanup, error_message, awaits, bool(undo.get("compensated")))
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from queuety.codec import decode
 from queuety.inspect.outline import Outline
 from queuety.inspect.waits import kept
 from queuety.inspect.why.jobs import of_job
@@ -43,7 +44,9 @@ def of_run(look: Look, row: Record, outline: Outline, answer_of: Callable[[int],
         step = outline.step(jobs[0]["step_index"])
         told = "What cleans up after it has not run yet." if step is None else f"Step {step.name!r} is to be undone."
         return Cleaning(f"{told} {because.answer}", "cleaning_up", {**status, "because": because.nested()})
-    child = kept(row).get("child")
+    left = (decode(row["ledger"]) if row["ledger"] else {}).get("left", [])
+    own = kept(row)
+    child = own["child"] if own.get("awaits") else min(left, default=None)
     if child is None:
         return Cleaning("It is to be cleaned up after, and nothing sees to it.", "cleaning_up", status)
     other = answer_of(child)
