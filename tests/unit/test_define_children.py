@@ -140,6 +140,7 @@ def test_nested_gives_children_and_theirs() -> None:
         (lambda w, c: w.start_workflows("items", c, payload_key="_i"), "payload_key '_i': keys that start with _"),
         (lambda w, c: w.start_workflows("items", c, inherit_state=1), "inherit_state must be true or false"),
         (lambda w, c: w.start_agents("items", c, group_key=""), "group must not be empty"),
+        (lambda w, c: w.start_agents("items", c, group_key="_step_1"), "group .* names that start with _ are reserved"),
     ],
 )
 def test_wrong_use_is_refused_at_the_call_and_changes_nothing(wrong: Any, message: str) -> None:

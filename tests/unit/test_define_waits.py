@@ -156,6 +156,7 @@ def test_defaults_that_collide_are_numbered_within_the_length_of_a_name() -> Non
         (lambda w: w.wait_for_workflows([], "quorum", quorum=1), "a quorum of 1 among 0 workflows cannot be"),
         (lambda w: w.wait_for_workflows([1], quorum=1), "quorum is for the mode quorum"),
         (lambda w: w.wait_for_workflow_group(" "), "group must not be empty"),
+        (lambda w: w.wait_for_workflow_group("_step_1"), "group .* names that start with _ are reserved"),
         (lambda w: w.wait_for_workflow_group(None), "workflows is missing"),
         (lambda w: w.wait_for_agents(["a"]), r"workflows\[0\] must be an integer"),
         (lambda w: w.wait_for_agent_group(mode="any", quorum=2), "quorum is for the mode quorum"),
