@@ -117,7 +117,9 @@ def test_a_pass_goes_on_where_it_stopped_past_what_stays(house: House, monkeypat
 
 
 @pytest.mark.parametrize(
-    "change", [{"cleanup": "pending"}, {"runtime": '{"child":7,"awaits":true}'}], ids=["pending", "awaiting"]
+    "change",
+    [{"cleanup": "pending"}, {"runtime": '{"child":7,"awaits":true}'}, {"ledger": '{"left":[7]}'}],
+    ids=["pending", "awaiting", "left"],
 )
 @pytest.mark.parametrize("status", ["cancelled", "failed"])
 def test_a_run_that_is_not_clean_stays(house: House, status: str, change: dict[str, Any]) -> None:

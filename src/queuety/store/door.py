@@ -249,11 +249,10 @@ class Door:
     ) -> T:
         dialect, clock = self.dialect, self.clock
         transaction = connection.begin()
-        raw = dialect.cursor(connection)
-        cursor = raw if self._hook is None else WatchedCursor(raw, self._hook)
+        cursor = self._watched(dialect.cursor(connection))
         tx = Tx(self, connection, cursor)
         found: T | None = None
-        try:
+        with tx.answered():
             if reads:
                 dialect.begin_read(cursor)
             else:
@@ -264,12 +263,6 @@ class Door:
                     clock.measure(cursor)
                 found = None if landed is None else landed(tx)
             result = unit(tx) if found is None else found
-            tx.settle()
-        except self.dialect.driver_error:
-            tx.refuse()
-            raise
-        finally:
-            dialect.leave(raw)
         if reads or found is not None:
             transaction.rollback()
             return result
@@ -331,7 +324,9 @@ class Door:
                 turn.give()
 
     def _cursor(self, connection: Connection) -> Any:
-        cursor = connection.connection.cursor()
+        return self._watched(connection.connection.cursor())
+
+    def _watched(self, cursor: Any) -> Any:
         return cursor if self._hook is None else WatchedCursor(cursor, self._hook)
 
     def _ask_clock(self, measure: Callable[[Any], None]) -> None:

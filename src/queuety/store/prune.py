@@ -50,9 +50,11 @@ def rows_for(limit: int) -> int:
     return min(max(limit * ROWS_PER_RUN, FEWEST_ROWS), MOST_ROWS)
 
 
-def awaits(runtime: str | None) -> bool:
-    """Whether a run that has ended waits for its child to be clean."""
-    return runtime is not None and bool(decode(runtime).get("awaits"))
+def awaits(runtime: str | None, ledger: str | None) -> bool:
+    """Whether a run that has ended waits for a child to be clean, that of its step or one that it has left behind."""
+    if runtime is not None and decode(runtime).get("awaits"):
+        return True
+    return ledger is not None and bool(decode(ledger).get("left"))
 
 
 def prune_history(
@@ -142,7 +144,9 @@ def _locked(tx: Tx, ids: Sequence[int]) -> list[_Run]:
         f" AND status IN ({known}) AND cleanup <> '{CleanupStatus.PENDING}' ORDER BY id{tx.statements.bulk.for_update}",
     )
     return [
-        _Run(row[0], WorkflowStatus(row[1]), _was_undoable(row[-2]), *row[2:-2]) for row in rows if not awaits(row[-1])
+        _Run(row[0], WorkflowStatus(row[1]), _was_undoable(row[-2]), *row[2:-2])
+        for row in rows
+        if not awaits(row[-1], row[-2])
     ]
 
 

@@ -186,7 +186,7 @@ def _locked(
     p = statements.parameter
     rows = statements.select_among(
         tx.cursor,
-        ("id", "version", "parent_id", "status", AWAITING),
+        ("id", "version", "parent_id", "status", "ledger", AWAITING),
         statements.workflows,
         "id",
         sorted(run_id for _, run_id in page),
@@ -197,8 +197,8 @@ def _locked(
     )
     return [
         _Run(run_id, version, parent_id, status == WorkflowStatus.COMPLETED)
-        for run_id, version, parent_id, status, runtime in rows
-        if not awaits(runtime)
+        for run_id, version, parent_id, status, ledger, runtime in rows
+        if not awaits(runtime, ledger)
     ]
 
 

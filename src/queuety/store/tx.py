@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,24 +39,39 @@ class Tx:
     def connection(self) -> Connection:
         """The same transaction through the SQL toolkit."""
         self.settle()
-        self.dialect.leave(self.cursor)
+        self._leave()
         return self._connection
 
     def expect(self, found: Callable[[], int], wanted: int, otherwise: type[Exception]) -> None:
         """Has the transaction fail with `otherwise`, before it commits, if not so many rows have been found."""
         self._expected.append((found, wanted, otherwise))
 
-    def refuse(self) -> None:
-        """Raises what was to be raised where too few rows were found. For who has met an error: what was sent after the
-        statement that found too few may have failed of it."""
+    @contextmanager
+    def answered(self) -> Iterator[None]:
+        """At its end all statements have been answered. Raises what went wrong, or what was to be raised if not so many
+        rows were found as expected: what was sent after such a statement may have failed of that."""
+        try:
+            yield
+            self.settle()
+        except self.dialect.driver_error:
+            self._refuse()
+            raise
+        finally:
+            self._leave()
+
+    def settle(self) -> None:
+        """Waits for what is unanswered. Raises as `answered`."""
+        _have(self.cursor, "settle")
+        self._refuse()
+
+    def _refuse(self) -> None:
         for found, wanted, otherwise in self._expected:
             if found() not in (wanted, -1):
                 raise otherwise
 
-    def settle(self) -> None:
-        """Waits for what is unanswered. Raises what was to be raised if not so many rows were found as expected."""
-        self.dialect.settle(self.cursor)
-        self.refuse()
+    def _leave(self) -> None:
+        """Gives the connection back to its driver, where the cursor has taken it over."""
+        _have(self.cursor, "leave")
 
     def now_us(self) -> int:
         """Now by the door's clock, in microseconds since the epoch, UTC; no round trip."""
@@ -76,6 +92,13 @@ class Tx:
     def reserve(self, count: int) -> list[int]:
         """`count` new ids for workflows, jobs and messages, ascending."""
         return self.door.ids.reserve(self, count)
+
+
+def _have(cursor: Cursor, act: str) -> None:
+    """Only a cursor that answers late has anything to do then."""
+    own: Callable[[], object] | None = getattr(cursor, act, None)
+    if own is not None:
+        own()
 
 
 class Line:

@@ -128,16 +128,6 @@ class Usual:
     def check_idle(self, engine: Engine) -> None:
         """Raises `StoreError` if the one connection of a private database is in a transaction that is not ours."""
 
-    def cursor(self, connection: Connection) -> Any:
-        """The cursor of a transaction of our own. Its statements may be answered late: when it is asked, or settled."""
-        return connection.connection.cursor()
-
-    def settle(self, cursor: Cursor) -> None:
-        """Waits for the statements that are unanswered. Raises what went wrong."""
-
-    def leave(self, cursor: Cursor) -> None:
-        """Gives the connection back to its driver, where the cursor has taken it over."""
-
     def begin_write(self, cursor: Cursor, deadline: float) -> None:
         """Opens a writing transaction, where the driver does not do it by itself; `deadline` in `time.monotonic()`."""
 
@@ -212,6 +202,11 @@ class Dialect(Usual, ABC):
     @abstractmethod
     def connect(cls, url: URL, limits: Limits) -> Engine:
         """An engine for this URL, set up as we need it. Connects to nothing yet."""
+
+    def cursor(self, connection: Connection) -> Any:
+        """The cursor of a transaction of our own. It may answer late: when it is asked, or with `settle`; `leave` gives
+        the connection back to its driver."""
+        return connection.connection.cursor()
 
     @abstractmethod
     def fault_of(self, error: Exception) -> Fault:

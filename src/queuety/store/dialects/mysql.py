@@ -12,7 +12,7 @@ from sqlalchemy.pool import NullPool
 
 from queuety.errors import StoreUnavailable
 from queuety.store.dialects.base import Cursor, Dialect, Fault, Limits
-from queuety.store.dialects.bulk import MysqlBulk
+from queuety.store.dialects.bulk_mysql import MysqlBulk
 from queuety.store.dialects.pool import watch
 
 _CODES: Final = {

@@ -151,14 +151,6 @@ class PostgresDialect(Dialect):
             prepared = fairy.info[_PREPARED] = libpq().Prepared()
         return libpq().PipelineCursor(raw, prepared)
 
-    def settle(self, cursor: Cursor) -> None:
-        if (settle := getattr(cursor, "settle", None)) is not None:
-            settle()
-
-    def leave(self, cursor: Cursor) -> None:
-        if (leave := getattr(cursor, "leave", None)) is not None:
-            leave()
-
     def begin_write(self, cursor: Cursor, deadline: float) -> None:
         self.begin_read(cursor)
 
