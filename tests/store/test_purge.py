@@ -129,7 +129,8 @@ def test_a_run_that_is_not_clean_stays(house: House, status: str, change: dict[s
     table = house.door.tables.workflows
     house.door.write(lambda tx: tx.connection.execute(update(table).values(**change)))
     assert passed(house) == 0
-    house.door.write(lambda tx: tx.connection.execute(update(table).values(cleanup="failed", runtime='{"child":7}')))
+    clean = {"cleanup": "failed", "runtime": '{"child":7}', "ledger": "{}"}
+    house.door.write(lambda tx: tx.connection.execute(update(table).values(**clean)))
     assert passed(house) == 1
 
 
