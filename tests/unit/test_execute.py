@@ -89,6 +89,9 @@ def test_no_more_coroutines_than_the_concurrency() -> None:
             nonlocal running, most
             running += 1
             most = max(most, running)
+            end = time.monotonic() + 10
+            while most < 3 and time.monotonic() < end:  # the others are still being submitted
+                await asyncio.sleep(0.001)
             for _ in range(5):
                 await asyncio.sleep(0)
             running -= 1
