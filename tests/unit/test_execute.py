@@ -84,14 +84,16 @@ def test_async_handlers_run_at_the_same_time() -> None:
 def test_no_more_coroutines_than_the_concurrency() -> None:
     with Rig(concurrency=3) as rig:
         running, most = 0, 0
+        everybody: asyncio.Event | None = None
 
         async def counts(state):
-            nonlocal running, most
+            nonlocal running, most, everybody
             running += 1
             most = max(most, running)
-            end = time.monotonic() + 10
-            while most < 3 and time.monotonic() < end:  # the others are still being submitted
-                await asyncio.sleep(0.001)
+            everybody = everybody or asyncio.Event()
+            if most == 3:
+                everybody.set()
+            await asyncio.wait_for(everybody.wait(), 10)  # the others may still be being submitted
             for _ in range(5):
                 await asyncio.sleep(0)
             running -= 1
