@@ -14,7 +14,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-from queuety import Fail, ForEachMode, Queuety, Settings, StreamingStep, WaitMode, WorkflowStatus, bind, errors, step
+from queuety import (
+    Fail,
+    ForEachMode,
+    Queuety,
+    Settings,
+    StreamingStep,
+    WaitMode,
+    WorkflowStatus,
+    bind,
+    errors,
+    step,
+)
 from queuety.define.builder import WorkflowBuilder
 from queuety.store import door as doors
 
@@ -66,6 +77,16 @@ def total(state: State, for_each: State) -> State:
     if not all(item == index + 100 for item, index in found) or len(found) < QUORUM:
         raise Fail(f"items were lost or mixed up: {found}")
     return {"out": "enough", "totals": state.get("totals", 0) + 1}
+
+
+@step(name="cluster.undo", max_attempts=1000, backoff=[0])
+def undo(state: State) -> None:
+    _idle()
+
+
+@step(name="cluster.fail")
+def fail(state: State) -> None:
+    raise Fail("as it should")
 
 
 @step(name="cluster.enough", max_attempts=1000, backoff=[0])
@@ -174,6 +195,32 @@ def waits(app: Queuety) -> WorkflowBuilder:
     )
 
 
+def undone(app: Queuety) -> WorkflowBuilder:
+    """Fails, and is undone, the last step first."""
+    return (
+        app.workflow("undone")
+        .then(count)
+        .compensate_with(undo)
+        .then(count)
+        .compensate_with(undo)
+        .then(fail)
+        .compensate_on_failure()
+        .max_attempts(1000)
+    )
+
+
+def late(app: Queuety) -> WorkflowBuilder:
+    """Waits for what never comes, until its deadline."""
+    return (
+        app.workflow("late")
+        .then(count)
+        .wait_for_signal("never")
+        .must_complete_within(seconds=2)
+        .on_deadline(undo)
+        .max_attempts(1000)
+    )
+
+
 BRANCHES = {f"branch {number}": 1 for number in range(5)}
 THREE = {f"branch {number}": 1 for number in range(3)}
 GO, LEFT, RIGHT = {"said": "go"}, {"said": "left"}, {"said": "right"}
@@ -188,8 +235,13 @@ KINDS: dict[str, tuple[Make, State, State, list[int]]] = {
     "told": (told, {}, {"count": 3, "go": GO, "both": {"left": LEFT, "right": RIGHT}}, [0, 1, 2, 3, 4]),
     "stream": (stream, {}, {"branch 0": 1, "written": 1, "beside": 1, "count": 1}, [0, 1, 2]),
     "waits": (waits, {}, {"count": 1}, [0, 1, 2]),
+    "undone": (undone, {}, {"count": 2}, [0, 1]),
+    "late": (late, {}, {"count": 1}, [0]),
 }
 """By name: the builder, the payload, the keys that are added to it, the steps that are left."""
+
+CLEANED: dict[str, list[int | None]] = {"undone": [1, 0], "late": [None]}
+"""Of those that fail, as they should: the steps that are cleaned up after, in this order."""
 
 
 class Callers:
@@ -238,6 +290,8 @@ class Callers:
         """One run of each kind, one that waits for four of them, and signals through other doors than those."""
         runs = {kind: self.dispatch(kind) for kind in ("nest", "told", "fan", "group", "loop", "stream")}
         short = [runs["nest"], runs["group"], runs["stream"]]
+        self.dispatch("undone")
+        self.dispatch("late")
         for _ in range(2):
             self.dispatch("waits", first=short, others=[runs["fan"], runs["nest"], runs["told"]])
         self.signal(runs["told"], "go", GO)
@@ -317,14 +371,24 @@ class Crew:
         while (left := _going(app)) and time.monotonic() < end:
             _pause.wait(0.2)
         wrong = [f"stuck: {run.id} {run.name} {run.status} {app.why(run.id).answer}" for run in left]
-        others = [run for run in app.list_workflows(limit=1_000_000) if run.status is not WorkflowStatus.COMPLETED]
-        wrong += [f"not completed: {run.id} {run.name} {run.status} {run.error_message}" for run in others]
+        others = [run for run in app.list_workflows(limit=1_000_000) if run.status is not _end(run.name)]
+        wrong += [f"not ended so: {run.id} {run.name} {run.status} {run.error_message}" for run in others]
         return wrong + [problem for run in self.runs for problem in _wrong(app, *run)]
+
+
+def _end(kind: str) -> WorkflowStatus:
+    return WorkflowStatus.FAILED if kind in CLEANED else WorkflowStatus.COMPLETED
 
 
 def _going(app: Queuety) -> list[Any]:
     going = [status for status in WorkflowStatus if not status.is_terminal]
-    return [run for status in going for run in app.list_workflows(status, limit=20)]
+    cleaning = [run for run in app.list_workflows(WorkflowStatus.FAILED, limit=1_000_000) if not _is_clean(app, run.id)]
+    return [*cleaning, *(run for status in going for run in app.list_workflows(status, limit=20))]
+
+
+def _is_clean(app: Queuety, run: int) -> bool:
+    found = app.workflow_status(run)
+    return found is None or found.compensation_status != "pending"
 
 
 def _wrong(app: Queuety, run: int, kind: str, given: State) -> Iterator[str]:
@@ -333,7 +397,7 @@ def _wrong(app: Queuety, run: int, kind: str, given: State) -> Iterator[str]:
     if found is None:
         yield f"lost: {run} {kind}"
         return
-    if found.status is not WorkflowStatus.COMPLETED:
+    if found.status is not _end(kind):
         return  # which was said
     state = dict(found.state)
     if kind == "fan" and isinstance(state.get("out"), dict):
@@ -355,6 +419,9 @@ def _wrong(app: Queuety, run: int, kind: str, given: State) -> Iterator[str]:
         yield f"wrong: {run} {kind} {state}"
     events = app.workflow_timeline(run, limit=10_000)
     merged = [event.step_index for event in events if event.event == "step_completed"]
+    cleaned = [event.step_index for event in events if event.event == "cleanup_completed"]
+    if cleaned != CLEANED.get(kind, []):
+        yield f"cleaned up wrongly: {run} {kind} {cleaned}"
     twice = Counter(merged) - Counter(steps)
     if twice:
         yield f"merged twice: {run} {kind} {merged}"
