@@ -213,7 +213,6 @@ def late(app: Queuety) -> WorkflowBuilder:
     """Waits for what never comes, until its deadline."""
     return (
         app.workflow("late")
-        .then(count)
         .wait_for_signal("never")
         .must_complete_within(seconds=2)
         .on_deadline(undo)
@@ -236,7 +235,7 @@ KINDS: dict[str, tuple[Make, State, State, list[int]]] = {
     "stream": (stream, {}, {"branch 0": 1, "written": 1, "beside": 1, "count": 1}, [0, 1, 2]),
     "waits": (waits, {}, {"count": 1}, [0, 1, 2]),
     "undone": (undone, {}, {"count": 2}, [0, 1]),
-    "late": (late, {}, {"count": 1}, [0]),
+    "late": (late, {}, {}, []),
 }
 """By name: the builder, the payload, the keys that are added to it, the steps that are left."""
 
