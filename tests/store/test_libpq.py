@@ -142,6 +142,21 @@ def test_writes_share_a_round_trip(door: Door, monkeypatch: pytest.MonkeyPatch) 
     assert waited == [7]  # BEGIN, a preparation, five statements
 
 
+def test_what_is_limited_is_planned_for_its_limit(door: Door) -> None:
+    """Planned for any limit, the first of many rows are found by sorting all of them."""
+
+    def unit(tx: Tx) -> list[str]:
+        for _ in range(20):
+            tx.cursor.execute("SELECT id FROM things ORDER BY id LIMIT %s", [1])
+            tx.cursor.execute("SELECT id FROM things WHERE id = %s", [1])
+        tx.cursor.execute("SELECT statement FROM pg_prepared_statements WHERE name LIKE 'queuety_%%'")
+        return [row[0] for row in tx.cursor.fetchall()]
+
+    found = door.write(unit)
+    assert "SELECT id FROM things WHERE id = $1" in found
+    assert [statement for statement in found if "LIMIT" in statement] == []
+
+
 def test_the_toolkit_joins_in(door: Door) -> None:
     def unit(tx: Tx) -> int:
         tx.cursor.execute("INSERT INTO things VALUES (%s, 1)", [5])

@@ -88,7 +88,7 @@ class PipelineCursor:
             if text is None:
                 text = known.texts[statement] = _numbered(statement)
                 pg.send_query_params(text, values)
-            elif self.connection.prepare_threshold is None or len(known.names) >= MOST_PREPARED:
+            elif not self._may_prepare(statement):
                 pg.send_query_params(text, values)
             else:
                 name = name_of(text)
@@ -145,6 +145,13 @@ class PipelineCursor:
         if self._waiting:
             self.connection.wait(self._exchange())
         self._pg.exit_pipeline_mode()
+
+    def _may_prepare(self, statement: str) -> bool:
+        """The plan of a statement with a limit must know that limit. Planned for any, a claim among a million jobs that
+        are ready reads and sorts them all: 694 ms instead of 0.4."""
+        if "LIMIT %s" in statement or self.connection.prepare_threshold is None:
+            return False
+        return len(self._prepared.names) < MOST_PREPARED
 
     def _open(self) -> None:
         pg = self._pg
