@@ -227,7 +227,8 @@ def _check_awaits(world: World, workflow: Workflow, child_id: int) -> None:
         (letter.workflow_id, letter.kind) in ((child_id, LetterKind.CANCEL), (workflow.id, LetterKind.CHILD))
         for _, letter in world.letters
     )
-    is_at_it = child.cleanup == "pending" or (child.runtime or {}).get("awaits") or not child.status.is_terminal
+    waits_itself = (child.runtime or {}).get("awaits") or (child.ledger or {}).get("left")
+    is_at_it = child.cleanup == "pending" or waits_itself or not child.status.is_terminal
     assert on_their_way or is_at_it, "a cleanup waits for a child that will not tell"
 
 
