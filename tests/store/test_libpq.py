@@ -157,6 +157,47 @@ def test_what_is_limited_is_planned_for_its_limit(door: Door) -> None:
     assert [statement for statement in found if "LIMIT" in statement] == []
 
 
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_connection_that_is_cut_in_the_middle_is_replaced(door: Door, asks: bool) -> None:
+    pids: list[int] = []
+
+    def unit(tx: Tx) -> None:
+        tx.cursor.execute("SELECT pg_backend_pid()")
+        pids.append(int(tx.cursor.fetchone()[0]))
+        tx.cursor.execute("INSERT INTO things VALUES (%s, 1)", [9])
+        if len(pids) == 1:
+            tx.cursor.execute("SELECT pg_terminate_backend(%s)", pids)
+        tx.cursor.execute("UPDATE things SET n = 2 WHERE id = %s", [9])
+        if asks:
+            assert tx.cursor.rowcount == 1
+        tx.cursor.execute("DELETE FROM things WHERE id = %s", [9])
+
+    with door.line() as line:
+        door.write(unit, on=line)
+    assert len(pids) == 2
+    assert pids[0] != pids[1]
+    assert asked(door, "SELECT * FROM things") == []
+
+
+def test_statements_of_one_occasion_are_not_kept_for_ever(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuety.store.dialects.libpq.MOST_KNOWN", 20)
+    monkeypatch.setattr("queuety.store.dialects.libpq.MOST_PREPARED", 5)
+    kept: list[tuple[int, int]] = []
+
+    def unit(tx: Tx) -> None:
+        for number in range(100):
+            for _ in range(3):
+                tx.cursor.execute(f"SELECT {number}")
+                assert tx.cursor.fetchall() == [(number,)]
+        prepared = tx.cursor._prepared  # type: ignore[attr-defined]
+        kept.append((len(prepared.texts), len(prepared.names)))
+
+    with door.line() as line:
+        door.write(unit, on=line)
+    assert kept[0][0] <= 20
+    assert kept[0][1] == 5
+
+
 def test_the_toolkit_joins_in(door: Door) -> None:
     def unit(tx: Tx) -> int:
         tx.cursor.execute("INSERT INTO things VALUES (%s, 1)", [5])

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
-from psycopg import DataError, pq
+from psycopg import DataError, OperationalError, pq
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.waiting import Ready, Wait
@@ -26,6 +26,9 @@ MOST_PREPARED: Final = 200
 
 _JSON_ONLY: Final = re.compile(rb"\\[^\"\\]")
 """An escape that an array does not know, or what looks like one."""
+
+MOST_KNOWN: Final = 1000
+"""So many statements are remembered as sent before; some are made for one occasion."""
 
 _DONE: Final = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 _FAULTY: Final = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
@@ -86,6 +89,8 @@ class PipelineCursor:
         else:
             text = known.texts.get(statement)
             if text is None:
+                if len(known.texts) >= MOST_KNOWN:
+                    known.texts.clear()
                 text = known.texts[statement] = _numbered(statement)
                 pg.send_query_params(text, values)
             elif not self._may_prepare(statement):
@@ -142,6 +147,8 @@ class PipelineCursor:
         if not self._is_open:
             return
         self._is_open = False
+        if self._pg.status != pq.ConnStatus.OK:
+            return  # whoever uses it next is told
         if self._waiting:
             self.connection.wait(self._exchange())
         self._pg.exit_pipeline_mode()
@@ -175,14 +182,18 @@ class PipelineCursor:
                 pg.consume_input()
             result = pg.get_result()
             if result is None:  # the end of one statement's answer
+                if pg.status != pq.ConnStatus.OK:  # nothing more will come
+                    raise first or OperationalError("the connection is closed")
                 continue
             status = result.status
             if status == pq.ExecStatus.PIPELINE_SYNC:
                 return first
-            answer = waiting.popleft()
-            answer.result = result
             if status in _FAULTY:
                 first = first or error_from_result(result, "utf-8")
+            if not waiting:  # the server says goodbye
+                continue
+            answer = waiting.popleft()
+            answer.result = result
             if answer.prepares is not None and status != pq.ExecStatus.COMMAND_OK:
                 self._prepared.names.pop(answer.prepares, None)
 
